@@ -350,6 +350,12 @@ def did_you_mean(name: str, known: Iterable[str], similar: float = 0.6) -> str:
     return "" if meant is None else f"; did you mean {meant!r}?"
 
 
+def unknown_team_text(team: str, listed: Iterable[str]) -> str:
+    """What is wrong with a team that no policy lists, although they list others."""
+    names = sorted(listed)
+    return f"no policy lists a team {team!r}{did_you_mean(team, names) or known_names_suffix(names)}"
+
+
 def closest(name: str, known: Iterable[str], similar: float = 0.6) -> str | None:
     """The most similar known name; None if none is similar."""
     lowered = {candidate.lower(): str(candidate) for candidate in known}  # of enums, their values

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import ClassVar
 
-from broker.core.errors import closest, did_you_mean
+from broker.core.errors import closest, unknown_team_text
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.facts import Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
@@ -74,7 +74,7 @@ class Membership:
     def _unknown(self, team: str, user: str) -> Verdict:
         """The place of the probably meant team, or of the first listed one."""
         sources = {roster.team: roster.source for roster in reversed(self.rosters)}
-        message = f"no policy lists a team {team!r}{did_you_mean(team, sources)}"
+        message = unknown_team_text(team, sources)
         place = sources.get(closest(team, sources) or "", self.rosters[0].source)
         return replace(deny(self, "unknown_team", message, team=team, user=user), source=place)
 

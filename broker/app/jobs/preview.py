@@ -25,10 +25,10 @@ from broker.app.jobs.sealed_secrets import missing_secrets_notes
 from broker.app.market.market import fresh_reading, market_for, wants_sandbox
 from broker.app.market.offer_rows import unknown_providers
 from broker.app.market.strategy_history import record_market
-from broker.app.policy.unknown_names import unknown_team_warnings
+from broker.app.policy.unknown_names import unknown_name_warnings
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
-from broker.core.errors import Alternative, BrokerError, NotAllowed
+from broker.core.errors import Alternative, BrokerError, InvalidInput, NotAllowed, unknown_team_text
 from broker.core.events import events as ev
 from broker.core.job.jobs import Job
 from broker.core.job.pitfalls import pitfalls
@@ -205,8 +205,10 @@ def preview(
     `StoreProblem`."""
     with fresh_reading(broker, sandbox=wants_sandbox(job)) as reader:
         basis = PlanBasis(policy or broker.policy(reader), reader, broker.clock.now())
+        if job.team is not None and basis.policy.teams and job.team not in basis.policy.teams:
+            raise InvalidInput(unknown_team_text(job.team, basis.policy.teams), where="team")
         result = plan_job(broker, job, by, basis, by_carbon=by_carbon)
-        result = result.noted(*unknown_team_warnings(broker, basis.policy, result.budgets, job.team))
+        result = result.noted(*unknown_name_warnings(broker, basis.policy, result.budgets, job))
         if holdings := reader.holdings():
             result = result.noted(
                 *unreached_capacity_notes(result.job, holdings, result.offers, basis.now, active_assumptions(reader))

@@ -9,7 +9,7 @@ from pwd import getpwnam
 from broker.app.market.market import freshen
 from broker.app.wiring import Broker
 from broker.core.errors import StoreProblem, closest, did_you_mean
-from broker.core.job.jobs import Priority, Workload
+from broker.core.job.jobs import Job, Priority, Workload
 from broker.core.market.offers import CapacityType, Interconnect, MoneyKind
 from broker.core.policy.policy import ActionKind, PolicyName
 from broker.core.ports import BudgetSpec, PolicySet
@@ -103,20 +103,25 @@ def _names_in_offers(broker: Broker) -> dict[str, Set[str]]:
     }
 
 
-def unknown_team_warnings(
-    broker: Broker, policy: PolicySet, budgets: Sequence[BudgetSpec], team: str | None
-) -> list[str]:
-    """A warning if a job's team is neither in a role of a person nor in a scope of the policy, although others are;
-    else nothing. ``budgets``: those that the job counts against. Where policies list teams, the rule of membership
-    denies it."""
+def unknown_name_warnings(broker: Broker, policy: PolicySet, budgets: Sequence[BudgetSpec], job: Job) -> list[str]:
+    """A warning if a job's team is neither in a role of a person nor in a scope of the policy, although others are; and
+    if scopes name no such project, but a similar one. ``budgets``: those that the job counts against."""
+    project, projects = job.project, [name for name in policy.names if name.kind == "project"]
+    similar = did_you_mean(project, [name.text for name in projects]) if project else ""
+    is_unknown = project is not None and not any(name.pattern.fullmatch(project) for name in projects)
+    found = [f"warning: no policy names project {project!r}{similar}"] if similar and is_unknown else []
+    team = job.team
     if team is None or policy.teams or any(spec.teams for spec in budgets):
-        return []
+        return found
     with broker.store.access.reading() as reader:
         known_teams = {name for person in reader.people() for name in person.teams}
     known_teams |= {name.text for name in policy.names if name.kind == "team"}
     if not known_teams or team in known_teams:
-        return []
-    return [f"warning: no person has a role in team {team!r}, and no policy names it{did_you_mean(team, known_teams)}"]
+        return found
+    return [
+        *found,
+        f"warning: no person has a role in team {team!r}, and no policy names it{did_you_mean(team, known_teams)}",
+    ]
 
 
 def _names_in_jobs(broker: Broker) -> dict[str, Set[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,7 @@ from broker.core.errors import InvalidInput
 if TYPE_CHECKING:
     from broker.core.job.file.reading import JobOverrides
     from broker.core.job.jobs import Job
+    from broker.core.ports import PolicySet
 
 _COMMAND = "gpubroker.command"
 
@@ -195,20 +196,30 @@ def add_predecessors(requested: Sequence[Job], names: Sequence[str]) -> list[Job
 
 
 def requested_jobs(
-    context: typer.Context, files: Sequence[Path], given: JobOptions, folder: Path | None = None
+    context: typer.Context,
+    files: Sequence[Path],
+    given: JobOptions,
+    folder: Path | None = None,
+    policy: PolicySet | None = None,
 ) -> list[Job]:
-    """The jobs of the files, one a document, or the one of the command after ``--``, in ``folder``. Raises
-    `InvalidInput`."""
+    """The jobs of the files, one a document, or the one of the command after ``--``, in ``folder``. ``policy``: lists
+    the teams (default: the active one). Raises `InvalidInput`."""
     terminal = Terminal.of(context)
+    teams = frozenset[str]() if terminal.through_server else (policy or terminal.broker().policy()).teams
     try:
-        return _requested_jobs(terminal, context, files, given, folder)
+        return _requested_jobs(terminal, context, files, given, folder, teams)
     except InvalidInput as error:
         _add_price(error, terminal)
         raise
 
 
 def _requested_jobs(
-    terminal: Terminal, context: typer.Context, files: Sequence[Path], given: JobOptions, folder: Path | None
+    terminal: Terminal,
+    context: typer.Context,
+    files: Sequence[Path],
+    given: JobOptions,
+    folder: Path | None,
+    teams: frozenset[str],
 ) -> list[Job]:
     from broker.app.jobs.job_input import job_of_command, read_jobs
 
@@ -221,6 +232,7 @@ def _requested_jobs(
         max_duration=given.max_duration,
         deadline=given.deadline,
     )
+    job_overrides = replace(job_overrides, teams=teams)
     command = command_after_dashes(context)
     if command is None:
         if not files:

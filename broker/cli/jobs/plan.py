@@ -18,6 +18,7 @@ from broker.cli.terminal import Terminal
 if TYPE_CHECKING:
     from broker.app.results.plans import PlanResult
     from broker.core.job.jobs import Job
+    from broker.core.ports import PolicySet
 
 EXAMPLES = examples(
     "gpubroker plan JOB.yaml",
@@ -78,7 +79,8 @@ def plan(
 
     terminal = Terminal.of(context)
     terminal.only_here({"--policy": shown.policy})
-    first_job, *other_jobs = job_options.requested_jobs(context, job or [], given)
+    policy_set = _what_if(terminal, shown)
+    first_job, *other_jobs = job_options.requested_jobs(context, job or [], given, policy=policy_set)
     terminal.only_here({"with several jobs": other_jobs})
     if other_jobs:
         from broker.cli.jobs.queue_view import plan_together
@@ -90,7 +92,7 @@ def plan(
         }
         _poll_first(terminal, first_job, shown)
         raise typer.Exit(plan_together(terminal, terminal.broker(), [first_job, *other_jobs], single_job_options))
-    plan_result = _load_plan(terminal, first_job, shown)
+    plan_result = _load_plan(terminal, first_job, shown, policy_set)
     terminal.result(plan_result, lambda: plan_view.plan_screen(terminal.out, plan_result, explain=shown.explain))
     if plan_result.exit_code:
         raise typer.Exit(plan_result.exit_code)
@@ -101,16 +103,19 @@ def _poll_first(terminal: Terminal, job: Job, options: PlanOptions) -> None:
     poll_first_time(terminal, terminal.broker(), offline=options.offline, providers=job.constraints.providers)
 
 
-def _load_plan(terminal: Terminal, job: Job, options: PlanOptions) -> PlanResult:
+def _what_if(terminal: Terminal, options: PlanOptions) -> PolicySet | None:
+    from broker.app.policy.policies import check
+
+    return check(terminal.broker(), options.policy) if options.policy else None
+
+
+def _load_plan(terminal: Terminal, job: Job, options: PlanOptions, policy_set: PolicySet | None) -> PlanResult:
     by_carbon = options.rank is Rank.CARBON
     if terminal.through_server:
         from broker.server.client.sending import plan_on_server
 
         return plan_on_server(terminal.api, job, by_carbon=by_carbon, limit=options.limit)
     from broker.app.jobs.plans import plan
-    from broker.app.policy.policies import check
 
     _poll_first(terminal, job, options)
-    broker = terminal.broker()
-    policy_set = check(broker, options.policy) if options.policy else None
-    return plan(broker, job, policy_set, by=terminal.actor, by_carbon=by_carbon, limit=options.limit)
+    return plan(terminal.broker(), job, policy_set, by=terminal.actor, by_carbon=by_carbon, limit=options.limit)

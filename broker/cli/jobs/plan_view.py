@@ -40,6 +40,9 @@ def plan_screen(console: Console, plan_result: PlanResult, *, explain: bool = Fa
     """The whole plan: job, placements, verdict, money, notes. ``explain``: also every cost term and rejection."""
     yield _heading(plan_result)
     yield from (Text(item, style="bold red") for item in plan_result.unknown_providers)
+    notes = [note for note in plan_result.notes if note not in plan_result.unknown_providers]
+    shown_notes = [*notes, *plan_result.remarks] if explain else notes[:_MAX_NOTES]
+    yield from (_note(note) for note in shown_notes if note.startswith(WARNING))
     if plan_result.placements:
         yield from _placements(console, plan_result, plan_result.placements, plan_result.feasible)
         if explain:
@@ -51,9 +54,7 @@ def plan_screen(console: Console, plan_result: PlanResult, *, explain: bool = Fa
     if explain or not plan_result.placements:
         yield from _rejections(plan_result, shows_all=explain)
     yield from _verdict(plan_result)
-    notes = [note for note in plan_result.notes if note not in plan_result.unknown_providers]
-    shown_notes = [*notes, *plan_result.remarks] if explain else notes[:_MAX_NOTES]
-    yield from map(_note, shown_notes)
+    yield from (_note(note) for note in shown_notes if not note.startswith(WARNING))
     offers = [item.offer for item in plan_result.placements]
     shared_names = {f"{item.provider}/{item.zone or item.region}/{item.instance_type}" for item in offers}
     yield from (free_line(item) for item in plan_result.machines if item.name in shared_names)

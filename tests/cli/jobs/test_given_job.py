@@ -64,6 +64,7 @@ def test_what_does_not_go_together(gpubroker: Run, arguments: tuple[str, ...], e
     done = gpubroker(*arguments)
     assert done.code == 2
     assert expected in done.err
+    assert "this job file" not in done.err, "the mistake is on the command line"
 
 
 def test_variables_and_the_name_go_before_the_file(

@@ -78,6 +78,29 @@ def test_a_team_that_nobody_knows_is_warned_of(gpubroker: Any, write: Any) -> No
     assert [warned in gpubroker("plan", file).out for file in files.values()] == [False, True]
 
 
+def test_a_team_that_no_policy_lists_is_a_mistake_of_the_job_file(gpubroker: Any, write: Any) -> None:
+    teams = write("policy.yaml", "version: 1\npolicy: p\nteams: {nlp: {members: ['*']}}\n")
+    file = write("x.yaml", "name: x\nteam: nlpp\nrun: x\nresources: {accelerators: 'H100:8'}\n")
+    assert gpubroker("policy", "apply", teams).code == 0
+    for command in (("plan", file), ("submit", file, "--yes")):
+        done = gpubroker(*command)
+        assert (done.code, done.out) == (2, "")
+        assert "x.yaml:2:7: team: no policy lists a team 'nlpp'; did you mean 'nlp'?" in done.err
+    assert "error: --team: no policy lists a team 'x'; known here: nlp" in gpubroker("plan", file, "--team", "x").err
+    others = write("others.yaml", "version: 1\npolicy: p\nteams: {nlpp: {members: ['*']}}\n")
+    assert "no policy lists" not in gpubroker("plan", file, "--policy", others).err
+
+
+def test_a_project_like_one_that_a_policy_names_is_warned_of_first(gpubroker: Any, write: Any) -> None:
+    budget = "{name: b, amount: $5, period: month, timezone: UTC, scope: {project: [chatbot, 'web-*']}}"
+    assert gpubroker("policy", "apply", write("policy.yaml", f"version: 1\npolicy: p\nbudgets: [{budget}]\n")).code == 0
+    warned = "warning: no policy names project 'chatbto'; did you mean 'chatbot'?"
+    for project, count in (("chatbot", 0), ("chatbto", 1), ("web-1", 0), ("other", 0)):
+        done = gpubroker("plan", write("x.yaml", f"name: x\nrun: x\nproject: {project}\n"))
+        assert done.out.count("no policy names project") == count
+        assert not count or done.out.splitlines()[1] == warned
+
+
 def test_a_note_that_warns_is_labelled_once(gpubroker: Any, write: Any) -> None:
     text = "name: long\nrun: x\nresources: {accelerators: 'L4:1'}\nconstraints: {providers: [sandbox]}\n"
     done = gpubroker("plan", write("long.yaml", text + "work: 90h\nmax_duration: 1h\n"))

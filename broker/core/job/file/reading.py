@@ -3,13 +3,13 @@
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from broker.core.documents import Document, Path, read_document, read_documents
-from broker.core.errors import JOB_FILE, Problem, did_you_mean
+from broker.core.errors import JOB_FILE, InvalidInput, Problem, did_you_mean, unknown_team_text
 from broker.core.job.file.arrays import original_texts
 from broker.core.job.file.machines import NOT_SPOT, machine_requests
 from broker.core.job.file.repository import Repository
@@ -30,7 +30,8 @@ from broker.core.validation import validate
 class JobOverrides:
     """``envs`` and ``secrets`` (names only) are added to those of the file. The others replace what the file says, in
     its forms: ``name``; ``keys`` at the top, such as ``max_cost``; ``machine``: keys of ``resources``; ``constraints``.
-    ``options``: by key the option that gave it, for errors: ``{"resources.cpus": "--cpus"}``."""
+    ``options``: by key the option that gave it, for errors: ``{"resources.cpus": "--cpus"}``. ``teams``: the teams that
+    the policies list; any if empty."""
 
     envs: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
@@ -39,6 +40,7 @@ class JobOverrides:
     machine: Mapping[str, Any] = field(default_factory=dict)
     constraints: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
+    teams: frozenset[str] = frozenset()
 
 
 _NOTHING = JobOverrides()
@@ -81,8 +83,10 @@ def job_of(document: Document, *, now: datetime, overrides: JobOverrides = _NOTH
         ]
         if parsed.session is not None and parsed.array is not None:
             problems.append(document.problem(("session",), "is for one job; an `array:` has none", at_key=True))
+        if parsed.team is not None and overrides.teams and parsed.team not in overrides.teams:
+            problems.append(document.problem(("team",), unknown_team_text(parsed.team, overrides.teams)))
     if problems or parsed is None:
-        document.refuse([_at_option(problem, overrides) for problem in problems])
+        _refuse(document, [_at_option(problem, overrides) for problem in problems])
     return _job(parsed, resources, ordered, document.file)
 
 
@@ -332,6 +336,15 @@ def merge_overrides(
         if values or section in data:
             data[section] = values
     return data, []
+
+
+def _refuse(document: Document, problems: Sequence[Problem]) -> NoReturn:
+    """Raises `InvalidInput` with the problems: of the file, unless all are of options."""
+    if any(problem.line for problem in problems) or not problems:
+        document.refuse(problems)
+    first, *others = [InvalidInput(problem.message, where=problem.key) for problem in sorted(set(problems))]
+    first.others = tuple(others)
+    raise first
 
 
 def _at_option(problem: Problem, overrides: JobOverrides) -> Problem:
