@@ -97,9 +97,11 @@ def _decided_request(view: JobView, request: RequestedApproval, event: Event, no
     body = event.body
     if isinstance(body, ev.ApprovalRefused):
         state = ApprovalState.REFUSED if body.by else ApprovalState.EXPIRED
-        return TrackedApproval(view, request, state, event.at, (body.by,) if body.by else (), body.note)
-    last_approver = body.by if isinstance(body, ev.ApprovalGiven) else ""
-    approvers = tuple(dict.fromkeys(filter(None, [*(name for _, name in request.yes), last_approver])))
+        reasons = "; ".join(filter(None, [*notes, body.note]))
+        return TrackedApproval(view, request, state, event.at, (body.by,) if body.by else (), reasons)
+    if isinstance(body, ev.ApprovalGiven):
+        request = request.answered(body.by, body.rules)
+    approvers = tuple(dict.fromkeys(name for _, name in request.yes if name))
     return TrackedApproval(view, request, ApprovalState.APPROVED, event.at, approvers, "; ".join(notes))
 
 

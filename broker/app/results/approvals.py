@@ -57,6 +57,17 @@ class ApprovalRequest(Result):
     reason: str
     notices: list[NoticeResult]
 
+    @property
+    def decisions(self) -> str:
+        """All decisions so far, and who can still decide: ``approved by ann; open: bob or carl``."""
+        approvers = dict.fromkeys(question.approved_by for question in self.questions if question.approved_by)
+        decisions = [f"approved by {', '.join(approvers)}"] if approvers else []
+        if self.state is ApprovalState.REFUSED:
+            decisions.append(f"refused by {', '.join(self.decided_by)}")
+        elif self.state is not ApprovalState.APPROVED:
+            decisions.append(f"open: {self.whom}" if decisions else self.whom)
+        return "; ".join(decisions)
+
     @classmethod
     def of(cls, tracked: TrackedApproval, notices: Sequence[Dispatch], *, by: Actor) -> Self:
         """``notices``: the notices about the request. ``by``: who asked for the list."""

@@ -269,7 +269,7 @@ def _requests(console: Console, requests: list[ApprovalRequest]) -> list[Rendera
         ValueColumn("amount", lambda row: formats.money(row.total), align="right"),
         ValueColumn("state", lambda row: Text(row.state.value, style=_STYLES[row.state]), 3 if all_wait else 0),
         ValueColumn("expires", expires, 1),
-        ValueColumn("approvers", lambda row: ", ".join(row.decided_by) or row.whom, 1),
+        ValueColumn("approvers", lambda row: row.decisions, 1),
         ValueColumn("reason", reason, folds=True),
         ValueColumn("covers", lambda row: row.covers, folds=True),
     )

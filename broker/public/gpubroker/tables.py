@@ -68,6 +68,6 @@ APPROVAL_COLUMNS: dict[str, Callable[[ApprovalRequest], object]] = {
     "requester": lambda request: request.asked_by,
     "amount": lambda request: request.total,
     "state": lambda request: request.state,
-    "approvers": lambda request: ", ".join(request.decided_by) or request.whom,
+    "approvers": lambda request: request.decisions,
     "reason": lambda request: "; ".join(question.because for question in request.questions),
 }

@@ -67,6 +67,21 @@ def test_granting_needs_the_right_person(gpubroker: Gpubroker) -> None:
     assert "approved by olga (big): agreed" in gpubroker("status", job, by=OLGA).out
 
 
+def test_the_list_shows_every_decision(gpubroker: Gpubroker, write: Any, sandbox_job: Path) -> None:
+    second = "  - {name: long, approve_above: {duration: 1m, approvers: [carl, dora]}}\n"
+    gpubroker("policy", "apply", "--yes", write("p.yaml", POLICY + second), by=ANN)
+    gpubroker("approvals", "refuse", only(gpubroker)["job"], by=OLGA)
+    for decide, told in (("refuse", "approved by olga; refused by carl"), ("grant", "approved by olga, carl")):
+        job = gpubroker("submit", sandbox_job, "--yes", "--json", by=ANN).json["id"]
+        assert gpubroker("approvals", "grant", job, "-m", "agreed", by=OLGA).code == 0
+        waiting = gpubroker("approvals", "list", by=ANN)
+        assert "approved by olga; open: carl or dora" in " ".join(waiting.out.split())
+        assert gpubroker("approvals", decide, job, "-m", "looked at", by=Actor("carl")).code == 0
+        decided = gpubroker("approvals", "list", "--all", "--json", by=ANN).json["requests"][-1]
+        assert decided["reason"] == "agreed; looked at"
+        assert told in " ".join(gpubroker("approvals", "list", "--all", by=ANN).out.split())
+
+
 def test_the_only_approver_is_told_that_nobody_may_decide_their_request(
     gpubroker: Gpubroker, sandbox_job: Path
 ) -> None:
