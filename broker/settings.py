@@ -1,4 +1,4 @@
-"""Settings: ``gpubroker.toml`` (working directory, then the user's configuration folder), then ``GPUBROKER_*``.
+"""Settings: ``gpubroker.toml`` (the user's configuration folder, then the working directory), then ``GPUBROKER_*``.
 
 ``__`` nests: ``GPUBROKER_PROVIDERS__AWS__PRICE_LIST_URL``. Environment variables win over files; flags win over both.
 """

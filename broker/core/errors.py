@@ -37,6 +37,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from broker.core.extras import install_command
+
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
@@ -276,9 +278,8 @@ class MissingExtra(AskAPerson):
     """An optional part of gpubroker is not installed."""
 
     def __init__(self, extra: str, needed_for: str) -> None:
-        super().__init__(
-            f"{needed_for} needs the optional part {extra!r}", hint=f"install it: pip install 'gpubroker[{extra}]'"
-        )
+        hint = f"install it: {install_command(extra)}"
+        super().__init__(f"{needed_for} needs the optional part {extra!r}", hint=hint)
         self.extra = extra
 
 

@@ -35,7 +35,6 @@ from providers.http import short_message
 LOGIN_HINT = (
     "run `aws configure` or `aws sso login`, or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 )
-EXTRA = "pip install 'gpubroker[aws]'"
 
 _MAX_PAGES = 500
 # Seconds to wait for a connection and for an answer of a request that is sent only once; a person waits for it.

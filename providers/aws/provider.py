@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar, TypeVar
 
 from broker.core.errors import BrokerError, Malformed, MissingExtra, NoLogin, Refused
+from broker.core.extras import install_command
 from broker.core.market.capacity import Charge, Instance, Reservation
 from broker.core.market.machines import STORE_TAG, TAG
 from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
@@ -18,7 +19,7 @@ from broker.core.values.money import Money
 from providers import shops
 from providers.aws import access, holdings, spot, spot_advisor
 from providers.aws.account import AwsAccount
-from providers.aws.login import EXTRA, LOGIN_HINT, AwsLogin, has_sdk, login_source
+from providers.aws.login import LOGIN_HINT, AwsLogin, has_sdk, login_source
 from providers.aws.machines import accelerated_types, machine
 from providers.aws.price_list import PriceList
 from providers.aws.settings import KEYLESS_REGIONS, NAME, REGIONS, AwsSettings
@@ -284,7 +285,7 @@ class Aws:
                 "aws": {
                     "found": bool(sign) and has_sdk(),
                     "where": sign,
-                    "how": LOGIN_HINT if has_sdk() else f"{EXTRA}, then {LOGIN_HINT}",
+                    "how": LOGIN_HINT if has_sdk() else f"{install_command(NAME)}, then {LOGIN_HINT}",
                     "adds": "spot prices by zone, placement scores, quotas, all regions, reservations, charges",
                 }
             },

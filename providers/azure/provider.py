@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from broker.core.errors import BrokerError, MissingExtra, NoLogin, Refused
+from broker.core.extras import install_command
 from broker.core.market.capacity import Charge, Instance, Reservation
 from broker.core.market.machines import STORE_TAG, TAG
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
@@ -23,7 +24,6 @@ from providers.azure.fields import count, nested_object, objects, parts_of, regi
 from providers.azure.locations import AzureLocations, read_locations
 from providers.azure.login import (
     AUTHORITY,
-    EXTRA,
     LOGIN_HINT,
     AzureLogin,
     authority,
@@ -331,7 +331,7 @@ class Azure:
                 "azure": {
                     "found": bool(subscription and sign) and has_sdk(),
                     "where": sign if subscription else "",
-                    "how": LOGIN_HINT if has_sdk() else f"{EXTRA}, then {LOGIN_HINT}",
+                    "how": LOGIN_HINT if has_sdk() else f"{install_command(NAME)}, then {LOGIN_HINT}",
                     "adds": "closed machines, quotas, spot scores and eviction rates, held capacity, machines, charges",
                 }
             },

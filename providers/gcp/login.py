@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker.core.errors import InvalidInput, LoginMissing, MissingExtra, NoLogin, Refused, Unreachable
+from broker.core.extras import install_command
 from providers.gcp.settings import NAME, GcpSettings
 from providers.http import setting, short_message
 
@@ -96,7 +97,7 @@ class GcpLogin:
         """
         sign = login_source(settings, environ)
         if not sign:
-            how = LOGIN_HINT if has_sdk() else f"pip install 'gpubroker[gcp]', then {LOGIN_HINT}"
+            how = LOGIN_HINT if has_sdk() else f"{install_command(NAME)}, then {LOGIN_HINT}"
             raise NoLogin(f"no login to Google Cloud; it would add {ADDS}", where=NAME, hint=how)
         if not has_sdk():
             raise MissingExtra("gcp", "a login to Google Cloud")

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar, TypeVar
 
 from broker.core.errors import BrokerError, Malformed, Refused
+from broker.core.extras import install_command
 from broker.core.market.capacity import Instance, Reservation
 from broker.core.market.machines import STORE_TAG, TAG
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery, SkippedRow
@@ -316,7 +317,7 @@ class Gcp:
                 "gcp": {
                     "found": bool(sign) and has_sdk(),
                     "where": sign,
-                    "how": LOGIN_HINT if has_sdk() else f"pip install 'gpubroker[gcp]', then {LOGIN_HINT}",
+                    "how": LOGIN_HINT if has_sdk() else f"{install_command(NAME)}, then {LOGIN_HINT}",
                     "adds": ADDS,
                 }
             },

@@ -139,8 +139,9 @@ def described(text: str) -> Iterator[tuple[str, str]]:
 def settings_page() -> Iterator[str]:
     """Settings with what their models say of them."""
     yield (
-        "# Settings\nRead from `gpubroker.toml` of the working folder, then of the user's configuration folder, and"
-        " from `GPUBROKER_*` variables, which win; `__` nests: `GPUBROKER_SERVE__LISTEN` is `listen` under `[serve]`.\n"
+        "# Settings\nRead from `gpubroker.toml` in the user's configuration folder, then in the working one, then from"
+        " `GPUBROKER_*` variables; of the same setting, the last one wins. `__` nests: `GPUBROKER_SERVE__LISTEN` is"
+        " `listen` under `[serve]`.\n"
     )
     sections: list[tuple[str, Any]] = [("Top level", Settings)]
     for key, field in Settings.model_fields.items():

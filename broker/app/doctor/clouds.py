@@ -1,20 +1,17 @@
 """What each cloud needs before jobs can run there, told without asking anybody: for `doctor`, `plan` and `setup`."""
 
-import json
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from broker.app.doctor.providers import DoctorFinding, Health, describe_provider
 from broker.app.jobs import runs_root
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, UnknownName
+from broker.core.extras import install_command
 from broker.core.market.offers import Availability, OfferQuery
 
 CLOUD_PROGRAMS, KUBERNETES_PROGRAMS = ("ssh", "rsync"), ("nc", "socat")
@@ -111,26 +108,12 @@ def is_installed(module: str) -> bool:
         return False
 
 
-def install_command(extras: list[str]) -> str:
-    """The command that installs these extras where this Python finds them."""
-    source, constraints = "gpubroker", ""
-    try:
-        origin = json.loads(distribution("gpubroker").read_text("direct_url.json") or "{}")
-    except (PackageNotFoundError, ValueError):
-        origin = {}
-    if str(origin.get("url", "")).startswith("file:") and "dir_info" in origin:  # a checkout
-        source = unquote(urlsplit(origin["url"]).path)
-        constraints = f"-c {source}/constraints.txt " if (Path(source) / "constraints.txt").is_file() else ""
-        source = f"-e {source}" if origin["dir_info"].get("editable") else source
-    return f"{sys.executable} -m pip install {constraints}'{source}[{','.join(extras)}]'".replace("'-e ", "-e '")
-
-
 def install_findings(name: str) -> Iterator[DoctorFinding]:
     """Its optional installs and programs."""
     cloud = find_cloud(name)
     if missing := [extra for extra, module in cloud.extras.items() if not is_installed(module)]:
         message = f"not installed: gpubroker[{','.join(missing)}]"
-        yield DoctorFinding("extra", Health.NOTE, message, install_command(missing), {"missing": missing})
+        yield DoctorFinding("extra", Health.NOTE, message, install_command(*missing), {"missing": missing})
     elif cloud.extras:
         yield DoctorFinding("extra", Health.OK, f"installed: gpubroker[{','.join(cloud.extras)}]")
     if absent := [program for program in cloud.programs if shutil.which(program) is None]:

@@ -20,7 +20,7 @@ from broker.app.service import autostart, background
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, RetryLater, StoreProblem
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
-from broker.settings import unknown_variables
+from broker.settings import settings_files, unknown_variables
 
 _LOW_DISK = 10**9
 _FULL_DISK = MIN_FREE_BYTES
@@ -57,6 +57,7 @@ def examine(make_broker: Callable[[], Broker]) -> Iterator[DoctorFinding]:
     except InvalidInput as error:
         yield DoctorFinding("settings", Health.PROBLEM, str(error), error.hint)
         return
+    yield _settings_finding()
     yield _disk_finding(broker.settings.home.absolute(), "GPUBROKER_HOME")
     elsewhere = _store_folder(broker)
     if elsewhere is not None:
@@ -153,6 +154,14 @@ def _variables(environment: Mapping[str, str]) -> Iterator[DoctorFinding]:
     """Environment variables that look like settings but are not."""
     for name, sentence in unknown_variables(environment).items():
         yield DoctorFinding("settings", Health.NOTE, sentence, "unset it, or correct it", {"variable": name})
+
+
+def _settings_finding() -> DoctorFinding:
+    """The settings files, the one that takes precedence first."""
+    files = [str(file.absolute()) for file in reversed(settings_files())]
+    present = [file for file in files if Path(file).is_file()]
+    message = f"from {' before '.join(present)}" if present else f"no file {' or '.join(files)}; none is needed"
+    return DoctorFinding("settings file", Health.OK, f"{message}; GPUBROKER_* variables win", facts={"files": present})
 
 
 def _disk_finding(folder: Path, setting: str) -> DoctorFinding:

@@ -47,21 +47,30 @@ max_cost: {cost}
 """
 
 
-def access_findings(broker: Broker, name: str) -> Iterator[DoctorFinding]:
+def planned(area: str, message: str) -> DoctorFinding:
+    """What a dry run would do."""
+    return DoctorFinding(area, Health.OK, message, facts={"planned": True})
+
+
+def access_findings(broker: Broker, name: str, *, dry_run: bool) -> Iterator[DoctorFinding]:
     """The login and its rights, tried."""
     try:
         provider = broker.provider(name)
-        if isinstance(provider, ChecksAccess):
+        if isinstance(provider, ChecksAccess) and dry_run:
+            yield planned("login", "would try the login and its rights, without changing anything")
+        elif isinstance(provider, ChecksAccess):
             yield from map(_access_finding, provider.check_access())
     except BrokerError as error:
         yield _access_finding(error)
 
 
-def engine_finding(broker: Broker, name: str) -> DoctorFinding:
+def engine_finding(broker: Broker, name: str, *, dry_run: bool) -> DoctorFinding:
     """Whether the engine may use the cloud."""
     engine_name = find_cloud(name).engine
     if engine_name is None:
         return DoctorFinding("engine", Health.OK, f"no engine starts jobs on {CLOUDS[name].title}: prices only")
+    if dry_run:
+        return planned("engine", f"would ask {engine_name}, or start it")
     try:
         engine = broker.engine(engine_name)
         problem = engine.cloud_problem(name) if isinstance(engine, ChecksClouds) else ""

@@ -114,6 +114,8 @@ def focus_lines(export_result: FocusExportResult) -> Iterator[RenderableType]:
         f"({export_result.timezone}){corrections}; billed"
         f" {formats.money(export_result.billed_cost)}, effective {formats.money(export_result.effective_cost)}"
     )
+    if not export_result.rows:
+        yield "No job cost money: simulated jobs and machines at $0 an hour are no charges. It has only a header."
     if not export_result.closed:
         yield Text(f"{export_result.month} is open until {formats.moment(export_result.closes)}", style="dim")
 

@@ -18,6 +18,7 @@ from broker.cli.render.formats import plural
 from broker.cli.render.tables import ValueColumn, indent_text, table_parts
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
+from broker.core.extras import install_command
 
 if TYPE_CHECKING:
     from broker.app.doctor.providers import DoctorFinding
@@ -114,7 +115,7 @@ def _report_lines(report: DoctorReport, *, verbose: bool) -> Iterator[Renderable
     extras: dict[str, str] = next(
         (finding.facts["adds"] for finding in report.findings if verbose and "adds" in finding.facts), {}
     )
-    yield from (f"  pip install 'gpubroker[{extra}]' adds {added}" for extra, added in extras.items())
+    yield from (f"  {install_command(extra)} adds {added}" for extra, added in extras.items())
     yield "" if report.healthy else "\nSomething is broken: see the lines marked ✗; those marked – are not set up."
     yield from _next_steps(report.findings)
 

@@ -19,6 +19,7 @@ from broker.cli.prices.status import poll_outcome_lines
 from broker.cli.terminal import Terminal
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
+from broker.core.extras import install_command
 
 if TYPE_CHECKING:
     from broker.app.service.duties import Duty
@@ -160,7 +161,7 @@ def _build_http_server(
     secret = broker.settings.serve.token
     token = secret.get_secret_value() if secret else None
     if not all(find_spec(name) for name in ("fastapi", "uvicorn")):
-        say("the API is off: it needs the extra 'server'; install it: pip install 'gpubroker[server]'")
+        say("the API is off: it needs the extra 'server'; install it: " + install_command("server"))
     elif token and not transport.is_safe(host) and transport.key is None:
         say(f"the API is off: others can reach {host} and could read its tokens in transit ({TLS_HINT})")
     else:
@@ -168,7 +169,7 @@ def _build_http_server(
 
         if find_spec("jinja2") is None:
             server = TeamServer(broker, pulses, listen_address, token, transport)
-            say("the web UI is off: it needs jinja2 of the extra 'server'; install it: pip install 'gpubroker[server]'")
+            say("the web UI is off: it needs jinja2 of the extra 'server'; install it: " + install_command("server"))
         else:
             from broker.server.page.application import with_page
 

@@ -19,6 +19,7 @@ from broker.app.doctor.setup import (
     cheapest_offer,
     engine_finding,
     first_policy,
+    planned,
     probe_bucket,
     save_runs,
     trial_job,
@@ -57,6 +58,10 @@ class SetupWalk:
     def asks(self) -> bool:
         return self.terminal.asks and not (self.given.yes or self.given.dry_run)
 
+    @property
+    def _cloud(self) -> clouds.Cloud:
+        return clouds.CLOUDS[self.cloud]
+
     def add(self, findings: Iterable[DoctorFinding]) -> None:
         """Keep and print the findings, each as it comes. An error of a step is one."""
 
@@ -77,12 +82,10 @@ class SetupWalk:
         yield from logins
         if any(one.health != "ok" for one in (*installs, *logins)):
             return
-        if self.given.dry_run:
-            yield self._planned("login", "would try the login and its rights, without changing anything")
-        else:
-            access = access_findings(self.broker, self.cloud)
-            yield from self.terminal.busy("trying the login and its rights", list, access)
-            yield self.terminal.busy("asking the engine, or starting it", engine_finding, self.broker, self.cloud)
+        access = access_findings(self.broker, self.cloud, dry_run=self.given.dry_run)
+        yield from self.terminal.busy("trying the login and its rights", list, access)
+        asking = "asking the engine, or starting it"
+        yield self.terminal.busy(asking, engine_finding, self.broker, self.cloud, dry_run=self.given.dry_run)
 
     def bucket(self) -> Iterator[DoctorFinding]:
         found = list(clouds.bucket_findings(self.broker, self.cloud))
@@ -96,9 +99,7 @@ class SetupWalk:
         if name is not None:
             make_bucket = bucket_maker(self.broker, self.cloud, name)
             if self.given.dry_run:
-                yield self._planned(
-                    "bucket", f"would make the bucket {name}: private, encrypted, in the login's region"
-                )
+                yield planned("bucket", f"would make the bucket {name}: private, encrypted, in the login's region")
                 return
             with defer_ctrl_c() as interrupted:
                 bucket = self.terminal.busy("making the bucket", make_bucket)
@@ -111,12 +112,12 @@ class SetupWalk:
             if interrupted():
                 raise KeyboardInterrupt
             found = list(clouds.bucket_findings(self.broker, self.cloud))
-        elif lacks and clouds.CLOUDS[self.cloud].scheme != "az":
+        elif lacks and self._cloud.scheme != "az":
             found[0] = replace(found[0], fix=f"gpubroker setup {self.cloud} --create-bucket NAME, or {found[0].fix}")
         yield from found
         if found[0].health == "ok":
             if self.given.dry_run:
-                yield self._planned("bucket", "would write, read and delete a small object in it")
+                yield planned("bucket", "would write, read and delete a small object in it")
             else:
                 yield self.terminal.busy("trying the bucket", probe_bucket, self.broker)
 
@@ -124,7 +125,7 @@ class SetupWalk:
         finding = clouds.price_finding(self.broker, self.cloud)
         if finding.health != "ok":
             if self.given.dry_run:
-                yield self._planned("prices", f"would poll the prices of {self.cloud}")
+                yield planned("prices", f"would poll the prices of {self.cloud}")
                 return
             with poll_progress(self.terminal, self.broker, [self.cloud]) as watch:
                 results = list(polling.poll_now(self.broker, [self.cloud], watch=watch))
@@ -147,7 +148,7 @@ class SetupWalk:
             amount = typer.prompt("Monthly budget in USD", default=_DEFAULT_BUDGET, err=True)
         text = first_policy(filters.price_option("--budget", amount))
         if self.given.dry_run:
-            yield self._planned("budget", f"would write {POLICY_FILE} with {amount} a month, and apply it")
+            yield planned("budget", f"would write {POLICY_FILE} with {amount} a month, and apply it")
             return
         if self.asks:
             self.terminal.say(f"{POLICY_FILE}:", text)
@@ -161,18 +162,18 @@ class SetupWalk:
             yield replace(found[0], fix=f"gpubroker setup {self.cloud} --budget '{_DEFAULT_BUDGET}', or {found[0].fix}")
 
     def trial(self) -> Iterator[DoctorFinding]:
-        if any(one.health != "ok" for one in self.findings):
+        if self._cloud.engine is None or any(one.health != "ok" for one in self.findings):
             return
         if self.given.dry_run:
-            yield self._planned("job", f"would offer a trial job of seconds, at most {TRIAL_COST}")
+            yield planned("job", f"would offer a trial job of seconds, at most {TRIAL_COST}")
             return
         offer = cheapest_offer(self.broker, self.cloud)
         if offer is None:
             yield DoctorFinding("job", Health.OK, f"no trial job: no machine of {self.cloud} can be started now")
             return
         job = trial_job(self.cloud, offer)
-        planned = self.terminal.busy("planning a trial job", plan, self.broker, job, by=self.terminal.actor, limit=1)
-        if (refusal := planned.refusal) is not None:
+        trial_plan = self.terminal.busy("planning a trial job", plan, self.broker, job, by=self.terminal.actor, limit=1)
+        if (refusal := trial_plan.refusal) is not None:
             message = f"the trial job would be refused: {refusal.message}"
             yield DoctorFinding("job", Health.NOTE, message, refusal.hint)
             return
@@ -195,13 +196,11 @@ class SetupWalk:
             job_details = details(self.broker, view)
             follow_to_end(self.terminal, job_details, SubmitManner(yes=True), was_interrupted=was_interrupted)
 
-    def _planned(self, area: str, message: str) -> DoctorFinding:
-        return DoctorFinding(area, Health.OK, message, facts={"planned": True})
-
     def summary(self, *, ready: bool) -> Iterator[str]:
         """The end: ready, or the first fix of each thing that is missing."""
         if ready:
-            yield "\nNothing was changed (--dry-run)." if self.given.dry_run else f"\nJobs can start on {self.cloud}."
+            end = f"Jobs can start on {self.cloud}." if self._cloud.engine else f"Prices of {self.cloud} are known."
+            yield "\nNothing was changed (--dry-run)." if self.given.dry_run else f"\n{end}"
             return
         yield f"\nMissing on the way to {self.cloud}:"
         missing = [one for one in self.findings if one.health != "ok"]

@@ -51,6 +51,13 @@ def focus(gpubroker: Any, tmp_path: Path, month: str) -> bytes:
     return out.read_bytes()
 
 
+def test_a_month_without_charges_says_why_the_file_is_empty(gpubroker: Any, tmp_path: Path) -> None:
+    out = tmp_path / "empty.csv"
+    done = gpubroker("report", "focus", "--month", "month", "--out", out)
+    assert "No job cost money: simulated jobs and machines at $0 an hour are no charges." in done.out
+    assert len(out.read_text().splitlines()) == 1
+
+
 DAY = f"{RAN_AT:%Y-%m-%d}"
 
 

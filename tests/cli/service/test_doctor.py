@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.app.doctor import clouds, doctor
+from broker.core.extras import install_command
 from broker.core.values.clock import SystemClock
 from broker.engines.registry import ENGINES
 from broker.store import open_store
@@ -50,8 +51,16 @@ def test_a_fresh_install_is_healthy(gpubroker: Any, home: Path, monkeypatch: pyt
     assert done.code == 0
     assert "gpubroker policy apply FILES" in done.out
     assert "extras not installed: " in done.out
-    assert "pip install 'gpubroker[torch]" not in done.out
-    assert "pip install 'gpubroker[torch]" in gpubroker("doctor", "--verbose").out
+    assert install_command("torch") not in done.out
+    assert f"  {install_command('torch')} adds the PyTorch example" in gpubroker("doctor", "--verbose").out
+
+
+def test_the_settings_files_are_named_the_winner_first(gpubroker: Any, home: Path) -> None:
+    own = home.parent / "gpubroker.toml"
+    (absent,) = findings(gpubroker)["settings file"]
+    assert absent["message"].startswith(f"no file {own} or ")
+    own.write_text("offline = true\n")
+    assert f"from {own}; GPUBROKER_* variables win" in findings(gpubroker)["settings file"][0]["message"]
 
 
 def test_a_login_is_told_first_and_advice_is_for_the_store_of_this_machine(
@@ -184,8 +193,9 @@ def setup(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
 def test_an_engine_that_is_not_installed_tells_how_to(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENGINES, "skypilot", "no_such_module:Nothing")
     (found,) = [one for one in findings(gpubroker)["engine"] if one["facts"]["engine"] == "skypilot"]
-    assert (found["health"], found["fix"]) == ("note", "install it: pip install 'gpubroker[skypilot]'")
-    assert "fix: install it: pip install 'gpubroker[skypilot]'" in gpubroker("doctor").out
+    assert (found["health"], found["fix"]) == ("note", f"install it: {install_command('skypilot')}")
+    monkeypatch.setattr(clouds, "is_installed", lambda module: module != "sky")
+    assert f"fix: {install_command('skypilot')}\n" in gpubroker("setup", "aws", "--dry-run").out
 
 
 def sandbox_of(document: dict[str, Any]) -> dict[str, Any]:

@@ -131,6 +131,21 @@ def test_a_dry_run_changes_nothing(gpubroker: Gpubroker, aws: AwsCloud, home: Pa
     assert not (home.parent / "gpubroker-policy.yaml").exists()
 
 
+def test_where_no_job_starts_a_dry_run_promises_none_nor_does_the_walk_end_with_one(gpubroker: Gpubroker) -> None:
+    def steps(*options: str) -> list[str]:
+        return [one["area"] for one in gpubroker("setup", "vast", *options, "--json").json["findings"]]
+
+    assert steps("--dry-run")[:2] == steps()[:2] == ["login", "engine"]
+    assert "job" not in steps("--dry-run")
+    assert "prices only" in gpubroker("setup", "vast", "--dry-run").out
+
+
+def test_a_dry_run_of_a_cloud_names_the_engine(gpubroker: Gpubroker, aws: AwsCloud) -> None:
+    done = gpubroker("setup", "aws", "--dry-run", "--create-bucket", "dry-runs", "--budget", "30")
+    assert "· login would try the login and its rights, without changing anything" in done.out
+    assert "· engine would ask skypilot, or start it" in done.out
+
+
 def test_all_that_is_missing_is_listed_at_once(
     gpubroker: Gpubroker, aws: AwsCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.core.errors import InvalidInput, LoginMissing, MissingExtra, NoLogin, Unreachable
+from broker.core.extras import install_command
 from broker.core.values.clock import ManualClock
 from providers.gcp.login import GcpLogin
 from providers.gcp.provider import Gcp
@@ -71,7 +72,7 @@ def test_without_googles_libraries_it_says_how_to_install_them(
     monkeypatch.setattr("providers.gcp.login._SDKS", ("google.auth", "google.cloud.no_such_library"))
     with pytest.raises(NoLogin) as caught:
         rows_of(asks(server, clock))
-    assert "pip install 'gpubroker[gcp]'" in caught.value.hint
+    assert install_command("gcp") in caught.value.hint
     with pytest.raises(MissingExtra, match="gcp"):
         rows_of(asks(server, clock, credentials_file=key_file))
 

@@ -1,0 +1,21 @@
+"""The command that installs optional parts of gpubroker."""
+
+import json
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+
+def install_command(*extras: str) -> str:
+    """The command that installs these extras where this Python finds them, from the checkout if there is one."""
+    try:
+        origin = json.loads(distribution("gpubroker").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        origin = {}
+    arguments, source = "", "gpubroker"
+    if str(origin.get("url", "")).startswith("file:") and "dir_info" in origin:  # a checkout
+        source = unquote(urlsplit(origin["url"]).path)
+        arguments = f"-c {source}/constraints.txt " if (Path(source) / "constraints.txt").is_file() else ""
+        arguments += "-e " if origin["dir_info"].get("editable") else ""
+    return f"{sys.executable} -m pip install {arguments}'{source}[{','.join(extras)}]'"
