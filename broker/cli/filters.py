@@ -111,6 +111,7 @@ def price_option(option: str, text: str) -> Money:
 
 
 Completion = Callable[[typer.Context, str], list[str]]
+_PATTERNS = {"region": "us-*", "team": "nlp-*"}  # by key, for help
 
 
 class RowFilter:
@@ -123,12 +124,13 @@ class RowFilter:
     def option(self) -> Any:
         """The option of a command, a list of texts."""
         keys = ", ".join(self._keys)
+        patterns = (f"Values may be patterns ({key}={_PATTERNS[key]}). " for key in self._keys if key in _PATTERNS)
         return typer.Option(
             "--where",
             "-w",
             metavar="KEY=VALUE,…",
             autocompletion=self._completed,
-            help=f"Only rows with these values. Keys: {keys}. Values may be patterns (us-*); a repeated key means or.",
+            help=f"Only rows with these values. Keys: {keys}. {next(patterns, '')}A repeated key means or.",
         )
 
     def read(self, texts: Sequence[str] | None) -> dict[str, list[str]]:

@@ -102,7 +102,7 @@ class BreakEven:
 @dataclass(frozen=True, slots=True)
 class BuyOrRent:
     """The ways, cheapest first. ``turning_points``: inputs that alone would change the answer, the nearest first;
-    ``steady``: inputs that do not change it within a tenth to ten times their value."""
+    ``unaffected_by``: inputs that do not change it within a tenth to ten times their value."""
 
     verdict: BuyOrRentVerdict
     why: str
@@ -112,7 +112,7 @@ class BuyOrRent:
     break_even: BreakEven | None
     falling_rents: tuple[FallingRents, ...]
     turning_points: tuple[TurningPoint, ...]
-    steady: tuple[str, ...]
+    unaffected_by: tuple[str, ...]
     rules_of_thumb: tuple[RuleCheck, ...]
     assumptions: tuple[str, ...]
 
@@ -145,7 +145,7 @@ def compare(case: Assumptions, *, vary: bool = True) -> BuyOrRent:
         )
     verdict, reason = _verdict(case, way_costs)
     break_even = _break_even(case)
-    turning, steady = _turning_points(case, way_costs) if vary else ((), ())
+    turning, without_effect = _turning_points(case, way_costs) if vary else ((), ())
     return BuyOrRent(
         verdict=verdict,
         why=reason,
@@ -155,7 +155,7 @@ def compare(case: Assumptions, *, vary: bool = True) -> BuyOrRent:
         break_even=break_even,
         falling_rents=tuple(_with_decline(case, decline) for decline in DECLINES) if break_even else (),
         turning_points=turning,
-        steady=steady,
+        unaffected_by=without_effect,
         rules_of_thumb=(*_thresholds(case, break_even), *applicable_rules(case, verdict)) if break_even else (),
         assumptions=tuple(_notes(case)),
     )
@@ -432,17 +432,17 @@ def _turning_points(
 ) -> tuple[tuple[TurningPoint, ...], tuple[str, ...]]:
     """The inputs that alone change the answer, and those that do not."""
     case = replace(case, utilization=share_in_use(case), hours_per_day=None)
-    flips, steady = [], []
+    flips, without_effect = [], []
     for name in _VARIED:
         value = float(getattr(case, name) or 0.0)
         if not value or len(way_costs) == 1:
             continue
         flip = _flip(case, name, value, way_costs[0].way)
         if flip is None:
-            steady.append(name)
+            without_effect.append(name)
         else:
             flips.append(flip)
-    return tuple(sorted(flips, key=lambda point: abs(math.log(point.flips_at / point.value)))), tuple(steady)
+    return tuple(sorted(flips, key=lambda point: abs(math.log(point.flips_at / point.value)))), tuple(without_effect)
 
 
 def _flip(case: Assumptions, name: str, value: float, winner: CapacityType) -> TurningPoint | None:

@@ -148,6 +148,14 @@ def test_help_of_every_command_shows(gpubroker: Any, words: tuple[str, ...]) -> 
     assert "[[" not in usage
 
 
+def test_the_pattern_in_the_help_of_a_filter_is_for_one_of_its_keys(gpubroker: Any) -> None:
+    helps = {words: option.help for words, command in ALL for option in command.params if "--where" in option.opts}
+    for words, pattern in ((("jobs", "list"), "team=nlp-*"), (("offers",), "region=us-*")):
+        assert f"Values may be patterns ({pattern})." in helps[words]
+        assert gpubroker(*words, "--where", pattern).code == 0
+    assert "patterns" not in helps["capacity", "plan"], "it takes names alone"
+
+
 def test_no_arguments_show_the_help(gpubroker: Any) -> None:
     done = gpubroker()
     assert done.code == 2

@@ -221,7 +221,7 @@ def _offers(broker: Broker, accelerators: Iterable[str], providers: Sequence[str
     known_providers = {offer.provider for offers in offers_by_accelerator.values() for offer in offers}
     for name in providers:
         if name not in known_providers and name not in broker.registries.providers:
-            raise UnknownName("provider", name, [*broker.registries.providers, *known_providers], where="--provider")
+            raise UnknownName("provider", name, [*broker.registries.providers, *known_providers], where="--where")
     return offers_by_accelerator
 
 
