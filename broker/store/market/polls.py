@@ -327,7 +327,6 @@ def _insert_new(connection: Connection, writes: _PollWrites, provider: str) -> N
                 writes.counts["told_by_another_provider"] += 1
                 continue
             identity = {"id": next_series, "pool_id": pool, "source": offer.source, "polled_by": provider}
-            identity |= {"accelerator": offer.accelerator or "", "count": offer.count}
             signal_time = _signal(writes, next_series, values, None) if values[_SIGNALS] != (None, None) else None
             dates = {"run": writes.run, "as_of": as_of, "changed_at": as_of, "signalled_at": signal_time}
             columns = dict(zip(OFFER_COLUMNS, values, strict=True))

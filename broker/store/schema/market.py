@@ -83,8 +83,7 @@ class OfferRow(Row, table=True):
     reports it; ``run``: the last poll that reported it; ``changed_at``: of its newest ``price_change``; ``ended_at``:
     since when it is no longer reported; ``superseded``: a reference price for which a live one is known;
     ``signalled_at``: of its newest ``signal_change``; ``doubt``: a `Doubt`, with its figures in ``doubt_detail``;
-    ``trusted``: while the price is suspicious, the last one that was not. ``accelerator``, ``count``: of its pool, for
-    the index of prices."""
+    ``trusted``: while the price is suspicious, the last one that was not."""
 
     __table_args__ = (
         UniqueConstraint("pool_id", "source", name="offer_source"),
@@ -121,12 +120,6 @@ class OfferRow(Row, table=True):
     doubt: Column[str | None] = Field(default=None)
     doubt_detail: Column[str] = Field(default="")
     trusted: Column[int | None] = Field(default=None, sa_type=BigInteger)
-    accelerator: Column[str] = Field(default="")
-    count: Column[int] = Field(default=0)
-
-
-CURRENT = OfferRow.ended_at.is_(None)
-partial_index("offer_by_price", OfferRow.accelerator, OfferRow.count, OfferRow.micros, OfferRow.id, where=CURRENT)
 
 
 class PriceChangeRow(Row, table=True):
