@@ -32,7 +32,7 @@ _SCENARIOS = {
     SupplyScenario.PLANNED: "planned",
 }
 _COST_NOTE = (
-    "USD per month of 730 hours, at last quarter's weekly demand; the range is their 10th to 90th"
+    "USD per month of 730 hours, at the weekly demand of the last year; the range is its 10th to 90th"
     " percentile. All on-demand and all spot assume that no capacity is held."
 )
 

@@ -116,7 +116,8 @@ class Hindsight:
 @dataclass(frozen=True, slots=True)
 class CapacityPlan:
     """The answer for one accelerator. ``held_gpus``: that serve demand now. ``choices``: best first; none where nothing
-    that can be held has a price. ``sensitivity``: GPUs worth holding at other ratios, for the longest term."""
+    that can be held has a price. ``sensitivity``: GPUs worth holding at other ratios, for the longest term, with the
+    highest ratio at which any is."""
 
     accelerator: str
     hours: int
@@ -187,7 +188,7 @@ def plan_capacity(
         scenarios=tuple(_scenarios(demand, market, held, best)),
         steps=tuple(_steps(demand, now, best, uses, held, least_use)),
         hindsight=_hindsight(demand, market, best),
-        sensitivity={ratio: longest.level(ratio) for ratio in SENSITIVITY},
+        sensitivity={ratio: longest.level(ratio) for ratio in sorted({*SENSITIVITY, *_highest_ratio(longest)})},
         notes=tuple(_notes(demand, market, choices, best, held)),
     )
 
@@ -195,6 +196,18 @@ def plan_capacity(
 def _memory(demand: Sequence[int], term: int, lot: int = 1) -> Memory:
     """The demand's history, limited to the hours that the rule uses."""
     return Memory(term, demand[-hours_used(term) :], lot)
+
+
+def _highest_ratio(memory: Memory) -> Iterable[float]:
+    """The highest ratio at which anything is worth holding, to a millionth; none if nothing is at any."""
+    low, high = 0.0, 1.0
+    if memory.level(high):
+        low = high
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if memory.level(middle) else (low, middle)
+    if low:
+        yield low
 
 
 def _rank(choice: EvaluatedOption) -> tuple[bool, bool, float, int]:

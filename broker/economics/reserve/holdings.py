@@ -3,7 +3,7 @@
 Monthly cost of a demand with holdings, new reservations, and bursts on demand and on spot.
 
 Amounts are USD, prices per GPU and hour. A month is 730 hours. The past predicts the future: expected cost is the mean
-over the blocks (weeks, or days with fewer than four weeks) of the last quarter, its range their 10th and 90th
+over the blocks (weeks, or days with fewer than four weeks) of the last year, its range their 10th and 90th
 percentile.
 """
 
@@ -94,7 +94,7 @@ class RecordedHolding:
     added_by: str
 
 
-DAY, WEEK, QUARTER = 24, 168, 13 * 168
+DAY, WEEK, QUARTER, YEAR = 24, 168, 13 * 168, 52 * 168
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +180,8 @@ def scenario_cost(
     reserved: int = 0,
     usd: float = 0.0,
 ) -> ScenarioCost:
-    """The monthly cost of the last quarter's demand, block by block."""
-    recent = demand[-QUARTER:]
+    """The monthly cost of the last year's demand, block by block: with its season, if it has one."""
+    recent = demand[-YEAR:]
     size = WEEK if len(recent) >= 4 * WEEK else DAY if len(recent) >= DAY else len(recent)
     full_blocks = recent[len(recent) % size :]
     paid_for, burst = [], []

@@ -69,6 +69,23 @@ def test_a_part_of_a_machine_is_not_bought_beside_what_is_held_nor_in_its_place(
     assert [(use.renew, use.renew_by) for use in eights.held] == [(8, "eight")]
 
 
+def test_the_cost_of_a_month_is_that_of_the_year_with_its_season() -> None:
+    """Ten GPUs, and forty in the last quarter: 17.5 on average at $2, not the forty of now."""
+    demand = [10] * 39 * 168 + [40] * 13 * 168
+    cost = by_scenario(plan_capacity("H100", demand, NOW, BurstPrices(2.0, None)))[SupplyScenario.AS_IS]
+    assert cost == pytest.approx(730 * 17.5 * 2.0)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.55, 0.97])
+def test_the_price_up_to_which_reserving_pays_is_exact(share: float) -> None:
+    """Needed in a random share s of the hours, a GPU pays up to the ratio r at which r + 0.8 r (1 − r) = s."""
+    spread = [int(hour * 0.6180339887 % 1 < share) for hour in range(24 * 365)]
+    plan = plan_capacity("H100", spread, NOW, BurstPrices(2.0, None))
+    ratio = max(ratio for ratio, gpus in plan.sensitivity.items() if gpus)
+    assert ratio + 0.8 * ratio * (1 - ratio) == pytest.approx(share, abs=0.03)
+    assert ratio not in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+
 def test_steady_part_held_and_bursts_rented_by_hand() -> None:
     plan = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, 1.0, 0.5), [MONTH])
     assert plan.best is not None
