@@ -1,5 +1,6 @@
 """The periods of reports. All of them begin and end in one time zone, that of the policy, which each report names."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated
@@ -79,13 +80,14 @@ def months_before(now: datetime, timezone: str) -> datetime:
 
 @dataclass(frozen=True)
 class ReportPeriod:
-    """Start and end (UTC, half-open; None: no bound), or instead a named ``period``: one of `PERIODS`, or a month such
-    as ``2026-11``. ``timezone``: as asked for; None: `report_timezone`."""
+    """Start and end (UTC, half-open; None: no bound), or instead a named ``period``: one of `PERIODS`, ``2026-11`` or
+    ``2026-Q4``. ``timezone``: as asked for; None: `report_timezone`."""
 
     since: Annotated[AwareDatetime | None, Field(description="Start of the period, with a time zone.")] = None
     until: Annotated[AwareDatetime | None, Field(description="End of the period, exclusive.")] = None
     period: Annotated[
-        str | None, Field(max_length=20, description="Instead: month, last-month, quarter, last-quarter or 2026-11.")
+        str | None,
+        Field(max_length=20, description="Instead: month, quarter, last-month, last-quarter, 2026-11, 2026-Q4."),
     ] = None
     timezone: Annotated[
         str | None,
@@ -109,16 +111,16 @@ ALL_TIME = ReportPeriod()
 
 
 def period_bounds(name: str, now: datetime, timezone: str) -> tuple[datetime, datetime]:
-    """The times (UTC, half-open) of one of `PERIODS`, or of a month such as ``2026-11``. Raises `UnknownName`."""
+    """The times (UTC, half-open) of one of `PERIODS`, of ``2026-11`` or ``2026-Q4``. Raises `UnknownName`."""
     if name in PERIODS:
         kind = name.removeprefix("last-")
         current = period_containing(kind, timezone, now)
         return current if name == kind else period_containing(kind, timezone, current[0] - _MICROSECOND)
-    try:
-        month = BillingMonth.parse(name, timezone)
-    except ValueError:
-        raise UnknownName("period", name, (*PERIODS, BillingMonth.of(now, timezone).name)) from None
-    return month.start, month.end
+    for length in (BillingQuarter, BillingMonth):
+        with suppress(ValueError):
+            period = length.parse(name, timezone)
+            return period.start, period.end
+    raise UnknownName("period", name, (*PERIODS, BillingMonth.of(now, timezone).name))
 
 
 def begun_period_bounds(broker: Broker, name: str, timezone: str) -> tuple[datetime, datetime]:

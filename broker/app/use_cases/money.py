@@ -37,7 +37,9 @@ from broker.ledger.finops.advice import AdviceVerdict
 from broker.ledger.finops.units import USE_BY, UnitMetrics
 
 Team = Annotated[str | None, Field(max_length=100, description="Only this team.")]
-NamedPeriod = Annotated[str, Field(max_length=20, description="month, last-month, quarter, last-quarter or 2026-11.")]
+NamedPeriod = Annotated[
+    str, Field(max_length=20, description="month, last-month, quarter, last-quarter, 2026-11 or 2026-Q4.")
+]
 Month = Annotated[str, Field(max_length=10, description="2026-11, month or last-month.")]
 ReviewPeriod = Annotated[
     str, Field(max_length=12, description="2026-11, 2026-Q4, month, last-month, quarter or last-quarter.")

@@ -7,7 +7,7 @@ from fastapi import Query
 from fastapi.responses import RedirectResponse, Response
 
 from broker.app.billing import charges, showback
-from broker.app.billing.months import MONTH, PERIODS, ReportPeriod, report_timezone, resolve_month
+from broker.app.billing.months import MONTH, PERIODS, ReportPeriod, report_timezone, resolve_begun_period
 from broker.app.billing.report import DIMENSIONS
 from broker.app.billing.review import review
 from broker.app.results.charges import BilledReport
@@ -26,7 +26,7 @@ from broker.server.page.visitors import By, Form, request_key
 REPORTS_PATH = "/reports"
 _JOB = "job"
 Text = Annotated[str, Query(max_length=200)]
-Month = Annotated[str, Query(max_length=7)]
+Month = Annotated[str, Query(max_length=12)]
 
 
 def spending(
@@ -83,19 +83,25 @@ def _parse_filters(only: list[str]) -> dict[str, str]:
     return filters
 
 
-def month(by: By, month: Month = "", dimension: Annotated[str, Query(alias="by", max_length=20)] = "team") -> Response:
-    """A month for all teams (USD): changes with their causes, showback, unit costs, use by a dimension, and billed
-    against metered cost."""
+def month(
+    by: By,
+    month: Month = "",
+    dimension: Annotated[str, Query(alias="by", max_length=20)] = "team",
+    metric: Annotated[str, Query(max_length=100)] = "",
+) -> Response:
+    """A month or quarter for all teams (USD): changes with their causes, unit costs, also of quality in a ``metric``,
+    use by a dimension, and billed against metered cost; of a month also the showback."""
     broker = by.caller.broker
     time_zone = report_timezone(broker)
-    billing_month = resolve_month(broker, month or MONTH, time_zone)
-    name, bounds = billing_month.name, (billing_month.start, billing_month.end)
+    reviewed = resolve_begun_period(broker, month or MONTH, time_zone)
+    name, bounds = reviewed.name, (reviewed.start, reviewed.end)
     rules = SharingRules(SharingRule.SEPARATE, SharingRule.SEPARATE, (), {})
-    metrics = money.units(by.caller, name, dimension=dimension)
+    metrics = money.units(by.caller, name, metric=metric or None, dimension=dimension)
     values = {
         "month": name,
         "review": review(broker, name),
-        "showback": showback.showback_report(broker, name, rules),
+        "showback": showback.showback_report(broker, name, rules) if reviewed.kind == MONTH else None,
+        "metric": metric,
         "units": metrics,
         "use": list(use_figures(metrics.use, metrics.targets)),
         "spot": spot_text(metrics),

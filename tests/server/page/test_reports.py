@@ -1,15 +1,20 @@
 """Reports on the page: the API's figures, down to the jobs and their ledgers."""
 
 import re
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from html import unescape
 
 import pytest
 
 from broker.app.billing import anomalies
 from broker.app.results.reports import SpendingIncidentResult
+from broker.core.events.agent_events import MetricsReported
+from broker.core.events.events import AttemptEnded, JobEnded, MachineGone
+from broker.core.events.outcomes import Cause, JobState
 from broker.core.values.money import Money
-from tests.focus_ledger import own_idle_machine
+from broker.ledger.entries import Tags
+from tests.focus_ledger import own_idle_machine, spent
+from tests.past import started
 from tests.server.page.browsing import FormFields, Site
 
 
@@ -73,6 +78,28 @@ def test_anomalies_are_computed_for_all_and_shown_of_ones_own_teams(
         assert {one.team for one in found if f"<li>{one.team} {day}: $77.25" in page} == sees
 
 
+def test_a_quarter_and_what_quality_costs_are_shown(site: Site) -> None:
+    """Two successful runs of a project: $10 for a loss of 0.5, $15 for 0.25: $20 for a difference of 1."""
+    own_idle_machine(site.world.broker.store)
+    begins = datetime(2026, 8, 10, tzinfo=UTC)
+    for number, loss, cost in ((7, 0.5, "10"), (42, 0.25, "15")):
+        job_id = started(site.world.broker.store, number, begins)
+        gone, tags = begins + timedelta(hours=2), Tags(job_id, "mia", "team-2", attempt=1)
+        with site.world.broker.store.writing() as tx:
+            tx.append(job_id, [(1, MetricsReported(metrics={"loss": loss}))], begins)
+            tx.append(job_id, [(1, AttemptEnded(cause=Cause.COMPLETED)), (1, MachineGone(gone_at=gone))], gone)
+            tx.append(job_id, [(None, JobEnded(state=JobState.SUCCEEDED))], gone)
+            tx.post(spent(1, cost, begins, gone, gone, tags=tags))
+    page = site.of("fay").get("/reports/month?month=2026-Q3&metric=loss").text
+    assert "All teams in 2026-Q3" in page
+    assert "$20.00" in page.partition("a difference of 1 in loss, ")[2][:200]
+    assert "Showback" not in page, "statements are of months"
+    assert "Showback" in site.of("fay").get("/reports/month?month=2026-08").text
+    (units,) = [site.world.get("/reports/units", "fay", period="2026-Q3", metric="loss").json()["quality"]]
+    assert [row["per_point"] for row in units] == ["20.00"]
+    assert site.of("fay").get("/reports/month?month=2026-Q5").status_code == 422
+
+
 def test_finance_answers_advice_once_and_the_next_month_shows_it(site: Site) -> None:
     own_idle_machine(site.world.broker.store)
     (item,) = site.world.get("/reports/review", "fay", month="2026-09").json()["advice"]
@@ -87,7 +114,7 @@ def test_finance_answers_advice_once_and_the_next_month_shows_it(site: Site) -> 
         assert (answer.status_code, answer.headers["location"]) == (303, "/reports/month?month=2026-09")
     assert "; done by fay: sold &lt;b&gt;" in browser.get("/reports/month?month=2026-09").text
     october = browser.get("/reports/month?month=2026-10").text
-    effect = october.partition("Effect of last month")[2]
+    effect = october.partition("Effect of the last month")[2]
     assert "done by fay: sold" in effect
     assert "$3,600.00" in effect, "half of what was paid was idle in September"
     with site.world.broker.store.access.reading() as look:
