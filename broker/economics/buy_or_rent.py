@@ -65,11 +65,12 @@ class TurningPoint:
 
 @dataclass(frozen=True, slots=True)
 class FallingRents:
-    """The answer if rents fell by ``price_decline`` a year; ``rented_usd``: on demand, or on spot without its price."""
+    """The answer if rents fell by ``price_decline`` a year; ``rented_usd``: in the cheapest way, ``way``."""
 
     price_decline: Share
     owned_usd: Usd
     rented_usd: Usd
+    way: CapacityType
     break_even_utilization: Share | None
     verdict: BuyOrRentVerdict
 
@@ -376,13 +377,15 @@ def _verdict(case: Assumptions, way_costs: tuple[WayCost, ...]) -> tuple[BuyOrRe
 
 def _with_decline(case: Assumptions, decline: float) -> FallingRents:
     changed = replace(case, price_decline=decline)
-    by_hour = CapacityType.SPOT if case.rent_usd_per_hour is None else CapacityType.ON_DEMAND
+    way_costs = priced_ways(changed)
+    rented = next(cost for cost in way_costs if cost.way is not CapacityType.OWNED)
     return FallingRents(
         price_decline=decline,
         owned_usd=_way_cost(changed, CapacityType.OWNED, case.discount_rate),
-        rented_usd=_way_cost(changed, by_hour, case.discount_rate),
+        rented_usd=rented.present_value_usd,
+        way=rented.way,
         break_even_utilization=_break_even_utilization(changed),
-        verdict=_verdict(changed, priced_ways(changed))[0],
+        verdict=_verdict(changed, way_costs)[0],
     )
 
 

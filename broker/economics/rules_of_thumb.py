@@ -10,7 +10,7 @@ from statistics import median
 
 from broker.core.values.accelerators import lookup
 from broker.economics.assumptions import DEFAULTS, Assumptions, override
-from broker.economics.buy_or_rent import compare
+from broker.economics.buy_or_rent import compare, server
 from broker.economics.families import shape_for
 from broker.economics.figures import API_BREAK_EVEN, FLEET_SAVING, SAVINGS_TOGETHER, WITHIN, RuleCheck, number_text
 from broker.economics.kinds import Method, Precision
@@ -145,7 +145,7 @@ def _owning(market: MarketFigures, assumptions: Assumptions) -> Iterator[QuotedR
             "owning", f"above {limit:g} h/day for years: buy ({name})",
             f"${case.purchase_usd:,.0f} against ${case.rent_usd_per_hour:.2f}/h for {case.years:g} years: {says}",
             hours_per_day is not None and hours_per_day <= _NEARLY * limit,
-            "the rent decides, not the hours; servers and staff come on top", command,
+            "the rent decides, not the hours; staff comes on top", command,
         )  # fmt: skip
     for model, share in API_BREAK_EVEN:
         card, size = ("RTX4090", 7e9) if "7B" in model else ("A100-80GB", 13e9)
@@ -172,26 +172,15 @@ def _owning(market: MarketFigures, assumptions: Assumptions) -> Iterator[QuotedR
 
 def _purchases(market: MarketFigures, assumptions: Assumptions) -> Iterator[tuple[str, Assumptions, str]]:
     """Cards with a street price and a rent, and the build that is often quoted, each with its command."""
-    single_card = replace(
-        assumptions, gpus=1, gpus_per_machine=1, lead_time_weeks=0, facility_usd=0, hours_per_day=None
-    )
+    single_card = replace(assumptions, gpus=1, gpus_per_machine=1, hours_per_day=None)
     for card in ("RTX4090", "L40S", "A100-80GB", "H100"):
-        price, rent = lookup(card).street_price, market.on_demand.get(card)
+        (price, watts), rent = server(lookup(card), 1, assumptions), market.on_demand.get(card)
         if price is None or rent is None:
             continue
-        yield (
-            f"{card} at its current rent",
-            replace(
-                single_card,
-                purchase_usd=sum(price) / 2,
-                rent_usd_per_hour=rent,
-                years=3,
-                watts=lookup(card).tdp_w or 0.0,
-            ),
-            f"gpubroker advise buy-or-rent --gpu {card} --hours-per-day 6",
-        )
+        case = replace(single_card, purchase_usd=price, rent_usd_per_hour=rent, watts=watts)
+        yield f"{card} at its current rent", case, f"gpubroker advise buy-or-rent --gpu {card}"
     build = {"purchase_usd": 2200, "rent_usd_per_hour": 0.18, "watts": 550, "kwh_usd": 0.16, "pue": 1.0,
-             "resale_share": 600 / 2200}  # fmt: skip
+             "resale_share": 600 / 2200, "lead_time_weeks": 0}  # fmt: skip
     options = " ".join(f"--assume {name}={value:.4g}" for name, value in build.items())
     yield (
         "an RTX 4090 build of $2,200, sold for $600",

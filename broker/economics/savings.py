@@ -93,7 +93,11 @@ def _steps(
     inference, free = method is Method.INFERENCE, Fact.EXACT_OUTPUT not in facts
     small = parameters <= assumptions.small_model
     utilization = assumptions.gpu_utilization or DEFAULT_UTILIZATION
-    busy, steady = f"the GPUs are {utilization:.0%} busy", f"{assumptions.steady_share:.0%} of the demand is steady"
+    is_assumed = assumptions.gpu_utilization is None
+    busy = f"the GPUs are {'taken to be ' if is_assumed else ''}{utilization:.0%} busy"
+    steady = f"{assumptions.steady_share:.0%} of the demand is steady"
+    few_steady = f"only {steady}" if assumptions.steady_share else "not said how much of the demand is steady"
+    few_idle = "few idle hours" if assumptions.spare_hours_share else "not said how many paid hours are idle"
     inexact_only = "only for inference that may differ"
     no_quantization = next(
         (
@@ -149,24 +153,24 @@ def _steps(
         Fact.INTERRUPTIBLE in facts and Fact.ON_SPOT not in facts,
         "interruptions cost only redone work" if Fact.CHECKPOINTED in facts
         else "write checkpoints first, then take spot",
-        "on spot already" if Fact.ON_SPOT in facts else "it must not be interrupted", "purchase",
+        "on spot already" if Fact.ON_SPOT in facts else "not said to be interruptible", "purchase",
     )  # fmt: skip
     yield _Step(
         "reserve the baseline", (0.3, 0.6), "steady demand for a year or more", "utilization of the reservation",
         assumptions.steady_share > assumptions.reserve_above_steady_share and Fact.COMMITTED not in facts,
-        steady, "committed already" if Fact.COMMITTED in facts else f"only {steady}", "purchase",
+        steady, "committed already" if Fact.COMMITTED in facts else few_steady, "purchase",
     )  # fmt: skip
     yield _Step(
         "autoscale, scale to zero", (0.2, 0.6), "idle hours; a cold start of 30-120 s is bearable", "idle hours, p95",
         inference and Fact.AUTOSCALED not in facts
         and assumptions.spare_hours_share > assumptions.scale_above_spare_hours,
         f"{assumptions.spare_hours_share:.0%} of the paid hours have nothing to do",
-        "scales already" if Fact.AUTOSCALED in facts else "few idle hours, or not a service",
+        "scales already" if Fact.AUTOSCALED in facts else few_idle if inference else "not a service",
     )  # fmt: skip
     yield _Step(
         "data loading", (0.05, 0.3), "GPUs wait for data", "GPU utilization, time per step",
         not inference and utilization < assumptions.load_data_below_utilization, busy,
-        "the GPUs are not waiting for data",
+        "a service does not wait for data" if inference else busy,
     )  # fmt: skip
     yield _Step(
         "egress and storage", (0.02, 0.1), "data crosses regions or clouds", "egress and storage on the bill",

@@ -132,6 +132,26 @@ def test_a_term_is_compared_with_its_class_alone(known: list[Offer]) -> None:
         assert current is None or not current.is_current
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "machine", "interconnect", "linked"),
+    [
+        ("MI300X", "8x-MI300X", None, True),
+        ("MI300X", "8x-MI300X", Interconnect.PCIE, True),  # sold on boards with Infinity Fabric alone
+        ("A100-80GB", "A100-PCIe", None, False),
+        ("A100-80GB", "gpu_1x_a100", None, True),
+        ("A100-80GB", "gpu_2x_a100", Interconnect.PCIE, False),
+        ("H100-PCIe", "gpu_1x_h100_pcie", None, False),
+        ("H100-PCIe", "2x-bridged", Interconnect.NVLINK, True),
+        ("L4", "g2", None, False),
+    ],
+)
+def test_cards_are_linked_by_their_form_and_what_the_offer_says(
+    accelerator: str, machine: str, interconnect: Interconnect | None, linked: bool
+) -> None:
+    offer = Offer("x", "y", None, machine, accelerator, 8, ON_DEMAND, Money.usd(1), NOW, "s", interconnect=interconnect)
+    assert MachineClass.of(offer).linked is linked
+
+
 def test_of_two_old_list_prices_the_cheaper_does_not_count_for_want_of_an_engine() -> None:
     old = NOW - timedelta(days=400)
     near = Offer("gcp", "us-1", None, "m8", "H100", 8, ON_DEMAND, Money.usd(48), old, "pricebook", engine="skypilot",

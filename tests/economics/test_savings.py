@@ -41,6 +41,15 @@ def test_small_models_gain_little_from_quantization() -> None:
     assert by_name(3.1e9, INFERENCE)["INT4 quantization"].applies
 
 
+def test_what_was_not_said_is_not_claimed() -> None:
+    unsaid = {advice.name: advice.why for advice in ladder(70e9, INFERENCE)}
+    assert unsaid["spot with checkpoints"] == "not said to be interruptible"
+    assert unsaid["reserve the baseline"] == "not said how much of the demand is steady"
+    assert unsaid["autoscale, scale to zero"] == "not said how many paid hours are idle"
+    assert unsaid["pooling, MIG, MPS or time-slicing"] == "the GPUs are taken to be 50% busy"
+    assert by_name(70e9, INFERENCE, steady=0.2)["reserve the baseline"].why == "only 20% of the demand is steady"
+
+
 def test_training_gets_training_advice() -> None:
     training = by_name(7e9, Method.ADAMW, Fact.INTERRUPTIBLE, utilization=0.3)
     assert training["LoRA or QLoRA instead of full fine-tuning"].applies

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from broker.app.advise.prices import CurrentPrices, Quote
 from broker.core.market.offers import CapacityType
-from broker.core.market.price_basis import is_obtainable
+from broker.core.market.price_basis import MachineClass, is_obtainable
 from broker.core.values.accelerators import Accelerator, accelerator_names, lookup
 from broker.core.values.units import split_machine
 from broker.economics.assumptions import DEFAULTS, Assumptions
@@ -37,25 +37,23 @@ class PricedFit:
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """``offers``: the number of offers with enough accelerators per machine; of these ``linked`` by NVLink,
-    ``unlinked``, and ``unknown``. ``price``: the cheapest suitable one; None without any."""
+    """``offers``: the number of offers with enough accelerators per machine; of these ``linked``, with fast ``link``
+    between the cards, by the class of `MachineClass`. ``price``: the cheapest suitable one; None without any."""
 
     offers: int
     linked: int
-    unlinked: int
-    unknown: int
+    link: str
     price: Quote | None
 
     @property
     def text(self) -> str:
         if not self.offers:
             return "no offer of such a machine is known"
-        unknown_text = f" ({self.unknown} do not say)" if self.unknown else ""
         price = self.price
         price_text = f", from ${price.usd_per_hour:,.2f}/h for {price.machines} × {price.machine}" if price else ""
         return (
             f"{self.linked} of {self.offers} offers of such a machine or a larger one have "
-            f"NVLink{unknown_text}{price_text}"
+            f"{self.link.replace('_', ' ') or 'fast links'}{price_text}"
         )
 
 
@@ -161,7 +159,7 @@ def _parallelism(
     parallel_plan = choose(needs, card, linked=assumptions.nvlink, gpus=assumptions.gpus, assumptions=assumptions)
     plan_supply = supply(prices, parallel_plan)
     if assumptions.nvlink is None and plan_supply.linked == 0 and plan_supply.offers:
-        # The GPU supports NVLink, but no offered machine has it.
+        # The GPU has a fast link, but no offered machine has it.
         parallel_plan = choose(needs, card, linked=False, gpus=assumptions.gpus, assumptions=assumptions)
         plan_supply = supply(prices, parallel_plan)
     return parallel_plan, plan_supply
@@ -182,17 +180,12 @@ def supply(prices: CurrentPrices, plan: ParallelPlan) -> Supply:
     _, per_machine = split_machine(plan.machine)
     known_offers = filter(is_obtainable, prices.offers.get(plan.accelerator, ()))
     offers = [offer for offer in known_offers if offer.count >= per_machine]
-    linked = [offer for offer in offers if offer.interconnect == NVLINK]
-    linked_count, total = len(linked), len(offers)
-    unknown_count = sum(offer.interconnect is None for offer in offers)
-    matching_offers = linked if plan.interconnect == NVLINK else offers
+    linked = [offer for offer in offers if MachineClass.of(offer).linked]
+    link = lookup(plan.accelerator).link or ""
+    # A job that asks for NVLink starts only where an offer says that it has it.
+    certain = [offer for offer in linked if offer.interconnect == NVLINK] if plan.interconnect == NVLINK else linked
+    matching_offers = certain if plan.interconnect == link else offers
     matching_prices = replace(prices, offers={plan.accelerator: matching_offers})
     kinds = (CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED)
     quotes = (matching_prices.quote(plan.accelerator, per_machine, plan.num_nodes, kind) for kind in kinds)
-    return Supply(
-        total,
-        linked_count,
-        total - linked_count - unknown_count,
-        unknown_count,
-        next((quote for quote in quotes if quote), None),
-    )
+    return Supply(len(offers), len(linked), link, next((quote for quote in quotes if quote), None))

@@ -141,7 +141,7 @@ def _scaling(
     if quote is None:
         notes.append(f"no price of {card.name} is known, so sizes are not compared: give --price")
         return None, None
-    notes.append(f"${quote.usd_per_gpu_hour:.2f} per GPU-hour ({quote.basis})")
+    notes.append(f"${quote.usd_per_gpu_hour:.2f} per GPU-hour of {quote.machine} ({quote.basis})")
     scaling_curve = curve(
         model,
         gpu_hours=gpu_hours,

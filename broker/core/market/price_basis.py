@@ -82,16 +82,18 @@ class MachineClass:
     @classmethod
     def of(cls, offer: Offer) -> MachineClass:
         private = offer.provider in _PRIVATE_HOSTS or offer.region == "community"
-        if offer.interconnect is None and offer.accelerator is not None:
-            return cls(_is_module(offer.accelerator), private)
-        return cls(offer.interconnect is Interconnect.NVLINK, private)
+        link = None if offer.accelerator is None else _board_link(offer.accelerator)
+        if offer.interconnect is not None and link in (None, Interconnect.NVLINK):
+            return cls(offer.interconnect is Interconnect.NVLINK, private)
+        return cls(link is not None and "pcie" not in offer.instance_type.lower(), private)
 
 
 @cache
-def _is_module(accelerator: str) -> bool:
-    """Whether the card is a part of a machine with fast links, whatever the number that is rented."""
+def _board_link(accelerator: str) -> str | None:
+    """The link of a card that is a part of a machine with fast links, whatever the number that is rented. Providers say
+    of NVLink alone whether a machine has it: without it the card is sold in PCIe form under the same name."""
     card = lookup(accelerator)
-    return card.link is not None and card.form_factor != "pcie"
+    return None if card.form_factor == "pcie" else card.link
 
 
 def machine_order(offer: Offer) -> tuple[str, ...]:

@@ -126,9 +126,9 @@ def test_a_region_and_a_residency_hold_together(gpubroker: Any, tmp_path: Path) 
     us = "fine-tune 7B --where residency=eu,region=us-*"
     refused = gpubroker("advise", "deploy", *us.split())
     assert (refused.code, "known to lie in EU" in refused.err) == (2, True)
-    found = deploy(gpubroker, "fine-tune 7B --where residency=eu,region=aws/eu-*", tmp_path)
+    found = deploy(gpubroker, "fine-tune 7B --where residency=eu,region=gcp/europe-*", tmp_path)
     assert gpubroker("policy", "check", tmp_path / "policy.yaml").code == 0
-    assert "aws/eu-*" in found["job_file"]
+    assert "gcp/europe-*" in found["job_file"]
     assert resolve_places((), ["aws/*"], ["eu"]).regions[0] == "aws/eu-*"
     assert resolve_places((), ["eu-west-[12]"], ["eu"]).regions == ("eu-west-[12]",), "London is left out besides"
     with pytest.raises(InvalidInput):

@@ -86,3 +86,44 @@ def test_buying_or_renting_one_card_counts_the_whole_machine_of_a_term_and_no_ol
     assert float(served["options"][0]["monthly_usd_reserved"]) == pytest.approx(11_680)
     eight = answer("advise", "buy-or-rent", "--gpu", "H100", "--gpus", "8", "--years", "1")
     assert {way["way"]: float(way["total_usd"]) for way in eight["comparison"]["ways"]}["reserved"] == 140_160
+
+
+def test_a_rule_of_thumb_has_the_break_even_of_the_command_that_it_names(answer: Any) -> None:
+    """$45,500 for an H100 in its server against $3.99 an hour: 10.7 hours a day, by both."""
+    rules = answer("advise", "rules")["rules_of_thumb"]
+    owned = {rule["command"]: rule["says"] for rule in rules if rule["rule"].startswith("above 6 h/day")}
+    assert len(owned) == 2, "the H100 of this price book, and the quoted build"
+    for command, says in owned.items():
+        found = answer(*command.split()[1:])["comparison"]["break_even"]["hours_per_day"]
+        assert f"owning pays above {found:.1f} h/day" in says
+
+
+def test_what_was_assumed_unsaid_is_said(answer: Any) -> None:
+    """The memory of a request, the machine that a price is of."""
+    served = answer("advise", "serve", "7B", "--gpu", "H100", "--requests-per-minute", "60")
+    assert "memory for 700 tokens of each request, prompt and answer (--assume context=N)" in served["assumptions"]
+    context = ("deploy", "serve", "7B", "--requests-per-minute", "60")
+    assert "memory for 4,096 tokens of each request (--assume context=N)" in answer("advise", *context)["assumptions"]
+    fast = answer("advise", "speed", "7B", "--gpu", "H100", "--assume", "tokens=10B", "--gpus", "1")["assumptions"]
+    assert any(note.startswith("$3.99 per GPU-hour of H100:1 (aws/us-east-1, on-demand") for note in fast)
+
+
+def test_the_limits_of_a_job_file_allow_what_it_may_fall_back_on(answer: Any) -> None:
+    found = answer("advise", "deploy", "fine-tune", "8B")
+    (hardware, carbon) = (
+        next(step for step in found["steps"] if step["step"] == name) for name in ("hardware", "sustainability")
+    )
+    limit = float(found["job_file"].partition("max_cost: $")[2].split()[0])
+    costs = [float(text.rpartition("$")[2].replace(",", "")) for text in hardware["numbers"].values()]
+    assert limit >= max(costs) * 1.2
+    assert carbon["numbers"]["location"] == "aws/us-east-1", "where the price is"
+
+
+def test_falling_rents_are_those_of_the_way_that_is_cheapest(answer: Any) -> None:
+    """Reserved, the same machine costs half: a table of its rent on demand would contradict the verdict."""
+    prices = {"purchase_usd": 364_000, "rent_usd_per_hour": 31.92, "reserved_usd_per_hour": 16}
+    case = [word for name, usd in prices.items() for word in ("--assume", f"{name}={usd}")]
+    rows = answer("advise", "buy-or-rent", "--gpus", "8", *case)["comparison"]["falling_rents"]
+    assert rows[0]["way"] == "reserved"
+    for row in rows:
+        assert (row["verdict"] == "buy") is (float(row["owned_usd"]) < float(row["rented_usd"]))

@@ -141,7 +141,7 @@ def serve(situation: DeployDemand, prices: CurrentPrices, assumptions: Assumptio
             situation, best.card, best.gpus, share_in_use(assumptions) * HOURS_PER_MONTH,
             DecidedSavings(
                 interruptible=False, committed=is_owned, quantized=option.precision is not Precision.FP16
-            ), assumptions,
+            ), assumptions, "" if is_owned or rent is None else rent.where,
         ),
     )  # fmt: skip
     return DeployAdvice(
@@ -404,6 +404,7 @@ def _purchase_warnings(
 def _assumptions(situation: DeployDemand, option: ServingOption, assumptions: Assumptions) -> list[str]:
     return [
         f"{assumptions.prompt_tokens:g} prompt tokens a request (--prompt-tokens), read before the answer",
+        f"memory for {assumptions.context or 0:,} tokens of each request (--assume context=N)",
         f"as many requests at once as fit in memory, at most {assumptions.serving_most_sequences}",
         option.pace_text or "speeds are roofline estimates: measure on one card before you buy",
         f"a server costs {assumptions.server_per_card_price:g} times its cards",

@@ -15,7 +15,7 @@ from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import Assumptions
 from broker.economics.buy_or_rent import share_in_use
-from broker.economics.energy import footprint
+from broker.economics.energy import footprint, grid_near
 from broker.economics.figures import EstimatedUsd, number_text, usd
 from broker.economics.kinds import Fact, Goal, Method
 from broker.economics.memory import Subject
@@ -105,9 +105,13 @@ def closing_steps(
     hours: float,
     decisions: DecidedSavings,
     assumptions: Assumptions,
+    where: str,
 ) -> tuple[PathStep, ...]:
-    """``hours``: of a run, or in use per month. Savings that an earlier step already decided on are skipped."""
+    """``hours``: of a run, or in use per month, at ``where`` (``provider/region``; empty: not known). Savings that an
+    earlier step already decided on are skipped."""
     is_serving = situation.goal is Goal.SERVE
+    if "location" not in assumptions.stated:
+        assumptions = replace(assumptions, location=grid_near(where)[0].region)
     target = assumptions.inference_utilization if is_serving else assumptions.training_utilization
     facts = {
         Fact.INTERRUPTIBLE: decisions.interruptible,

@@ -26,14 +26,16 @@ def train(situation: DeployDemand, prices: CurrentPrices, assumptions: Assumptio
     candidates = training_ways(situation, prices, assumptions)
     if not candidates:
         raise InvalidInput(
-            "no accelerator that has a price holds this model",
+            "no accelerator that has a current price holds this model",
             hint="`gpubroker prices poll` asks for prices; a smaller context, LoRA or QLoRA needs less memory",
         )
     best = candidates[0]
     is_late = assumptions.deadline_hours is not None and best.hours > assumptions.deadline_hours
     fits_budget = situation.budget_usd is None or best.usd <= situation.budget_usd
     comparison = None if _is_paid_for(best) else _ownership(best, assumptions)
-    max_cost = situation.budget_usd or limit(best.usd * (1 + assumptions.max_cost_margin))
+    ways = _alternatives(best, candidates)
+    margin = 1 + assumptions.max_cost_margin
+    max_cost = situation.budget_usd or limit(max(way.usd for way in ways) * margin)
     summary = (
         f"{situation.goal}: {best.method} on {best.plan.gpus} × {best.card.name} "
         f"({_capacity_text(best)}), {number_text(best.hours)} h, {usd_text(best.usd)}"
@@ -42,10 +44,10 @@ def train(situation: DeployDemand, prices: CurrentPrices, assumptions: Assumptio
     job = training_job(
         situation,
         best.plan,
-        _alternatives(best, candidates),
+        list(dict.fromkeys(way.plan.machine for way in ways)),
         assumptions,
         work_hours=best.gpu_hours / best.plan.gpus,
-        limit_hours=assumptions.deadline_hours or best.hours * (1 + assumptions.max_cost_margin) + 1,
+        limit_hours=assumptions.deadline_hours or max(way.hours for way in ways) * margin + 1,
         checkpoint=CheckpointPlan(
             every=limited_duration(_checkpoint_hours(size / best.plan.num_nodes, assumptions)),
             size=int(size),
@@ -57,9 +59,11 @@ def train(situation: DeployDemand, prices: CurrentPrices, assumptions: Assumptio
     policy = policy_text(
         situation,
         budget=max_cost,
-        usd_per_gpu_hour=limit(best.quote.usd_per_gpu_there * (1 + assumptions.max_cost_margin)),
+        usd_per_gpu_hour=limit(
+            max(way.quote.usd_per_gpu_there for way in ways if way.card.name == best.card.name) * margin
+        ),
         accelerator=best.card.name,
-        gpus=best.plan.gpus,
+        gpus=max(way.plan.gpus for way in ways),
         order=order,
     )
     warnings = _warnings(best, situation, assumptions, is_late=is_late, fits_budget=fits_budget)
@@ -81,6 +85,7 @@ def train(situation: DeployDemand, prices: CurrentPrices, assumptions: Assumptio
                 spot=best.spot,
             ),
             assumptions,
+            best.quote.where,
         ),
     )
     return DeployAdvice(
@@ -124,14 +129,16 @@ def _ownership(best: Way, assumptions: Assumptions) -> BuyOrRent | None:
     return compare(case, vary=False)
 
 
-def _alternatives(best: Way, candidates: tuple[Way, ...]) -> list[str]:
-    """The suitable machines: the best, and others that hold the same method on the same number of machines."""
-    machines = [best.plan.machine]
-    for way in candidates:
-        is_alike = way.method is best.method and way.plan.num_nodes == best.plan.num_nodes
-        if is_alike and way.plan.machine not in machines and (way.plan.interconnect == best.plan.interconnect):
-            machines.append(way.plan.machine)
-    return machines[:_MAX_ALTERNATIVES]
+def _alternatives(best: Way, candidates: tuple[Way, ...]) -> list[Way]:
+    """The ways on the machines that the job may take, on demand as on spot: the best one, and others that hold the same
+    method on the same number of machines. The limits have to allow each of them."""
+
+    def shape(way: Way) -> tuple[Method, int, str]:
+        return way.method, way.plan.num_nodes, way.plan.interconnect
+
+    alike = [way for way in candidates if shape(way) == shape(best)]
+    machines = list(dict.fromkeys(way.plan.machine for way in alike))[:_MAX_ALTERNATIVES]
+    return [way for way in alike if way.plan.machine in machines]
 
 
 def _checkpoint_bytes(best: Way, assumptions: Assumptions) -> float:
@@ -288,6 +295,7 @@ def _assumptions(situation: DeployDemand, best: Way, assumptions: Assumptions) -
     notes = [
         assumptions.mfu_text(best.card.name, situation.model.active),
         "everything is recomputed in the backward pass",
+        f"sequences of {assumptions.context or 0:,} tokens (--assume context=N)",
     ]
     if not _is_paid_for(best):
         notes.append(f"{assumptions.start_up_hours * 60:g} minutes are paid before the first step: boot, image, data")
