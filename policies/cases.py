@@ -1,7 +1,6 @@
 """Cases for `policy test`: each has a job, the facts, and the expected verdict. How to write them: docs/policies.md."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
@@ -28,7 +27,6 @@ from broker.core.policy.policy import (
     RentedHours,
     Source,
     Usage,
-    Verdict,
 )
 from broker.core.ports import PolicySet
 from broker.core.validation import validate
@@ -247,7 +245,7 @@ def _judge(policy: PolicySet, case: PolicyCase, job: Job, source: Source) -> Cas
         verdicts = arrays.verdicts_with_all(verdicts, of_all, policy)
     answer = max((verdict.answer for verdict in verdicts), key=arrays.STRICTNESS.index)
     objections = [verdict for verdict in verdicts if verdict.answer is not Answer.ALLOW]
-    missing = [word for word in case.because if not any(word in _words(verdict) for verdict in objections)]
+    missing = [word for word in case.because if not any(word in (v.name, v.code, v.rule) for v in objections)]
     failure = ""
     if answer is not case.expect:
         summary = "; ".join(f"{verdict.message} ({verdict.source})" for verdict in objections) or "no rule objects"
@@ -256,10 +254,6 @@ def _judge(policy: PolicySet, case: PolicyCase, job: Job, source: Source) -> Cas
         summary = ", ".join(f"{verdict.name} ({verdict.code})" for verdict in objections) or "none"
         failure = f"expected an objection by {', '.join(missing)}; got {summary}"
     return CaseResult(case.name, source, case.expect, answer, verdicts, failure)
-
-
-def _words(verdict: Verdict) -> tuple[str, str, str]:
-    return verdict.name, verdict.code, verdict.rule
 
 
 def action_and_facts(policy: PolicySet, case: PolicyCase, job: Job) -> tuple[Action, Facts]:
@@ -289,11 +283,9 @@ def action_and_facts(policy: PolicySet, case: PolicyCase, job: Job) -> tuple[Act
     )
     budgets = {
         spec.id: tuple(
-            BudgetUse(
-                *period,
-                _current_amount(case.spent, spec.rule, first=not n),
-                _current_amount(case.held, spec.rule, first=not n),
-            )
+            BudgetUse(*period, Money.ZERO, Money.ZERO)  # the amounts are of the current period
+            if n
+            else BudgetUse(*period, case.spent.get(spec.rule, Money.ZERO), case.held.get(spec.rule, Money.ZERO))
             for n, period in enumerate(periods_touching(spec.period, spec.timezone, action.window or (now, now)))
         )
         for spec in policy.budgets(job, case.user)
@@ -302,28 +294,8 @@ def action_and_facts(policy: PolicySet, case: PolicyCase, job: Job) -> tuple[Act
     work = RentedHours.of(action)
     rented = [replace(work, on_spot=kind == "spot", hours=hours) for kind, hours in case.rented_hours.items()]
     shares = policy.spot_shares(work, now, lambda since: rented)
-    return action, Facts(now, _live_attempts(case.running), budgets, in_hand=in_hand, spot_shares=shares)
-
-
-def _current_amount(amounts: dict[str, Money], budget: str, *, first: bool) -> Money:
-    """Amounts apply to the current period of a budget; later periods are unused."""
-    return amounts.get(budget, Money.ZERO) if first else Money.ZERO
-
-
-def _live_attempts(running: Sequence[RunningCase]) -> tuple[LiveAttempt, ...]:
-    return tuple(
-        LiveAttempt(
-            attempt.job or f"other-{n}",
-            attempt.user,
-            attempt.team,
-            attempt.project,
-            attempt.workload,
-            attempt.environment,
-            attempt.gpus,
-            attempt.accelerator,
-            attempt.provider,
-            attempt.money,
-            capacity_type=attempt.capacity_type,
-        )
-        for n, attempt in enumerate(running)
+    running = tuple(
+        LiveAttempt(attempt.job or f"other-{n}", **attempt.model_dump(exclude={"job"}))
+        for n, attempt in enumerate(case.running)
     )
+    return action, Facts(now, running, budgets, in_hand=in_hand, spot_shares=shares)

@@ -116,11 +116,6 @@ def _is_cases(path: Path) -> bool:
     return path.name.endswith(_CASE_SUFFIXES)
 
 
-def check(broker: Broker, paths: Sequence[Path]) -> PolicySet:
-    """The policy set of the files. Raises `InvalidInput` with every finding. Changes nothing."""
-    return load_policy(broker, read_files(paths))
-
-
 def load_policy(broker: Broker, files: Mapping[str, str]) -> PolicySet:
     """The policy set of these texts; their rules of thumb are checked as well. Raises `InvalidInput`."""
     policy_set = broker.registries.load_policies(files)

@@ -104,9 +104,9 @@ def _poll_first(terminal: Terminal, job: Job, options: PlanOptions) -> None:
 
 
 def _what_if(terminal: Terminal, options: PlanOptions) -> PolicySet | None:
-    from broker.app.policy.policies import check
+    from broker.app.policy.policies import load_policy, read_files
 
-    return check(terminal.broker(), options.policy) if options.policy else None
+    return load_policy(terminal.broker(), read_files(options.policy)) if options.policy else None
 
 
 def _load_plan(terminal: Terminal, job: Job, options: PlanOptions, policy_set: PolicySet | None) -> PlanResult:
