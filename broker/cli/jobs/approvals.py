@@ -221,7 +221,6 @@ def _create_standing_grant(
 
 
 def _show_grant(terminal: Terminal, grant: StandingGrantResult, verb: str) -> None:
-
     terminal.result(grant, lambda: [f"{verb}: {standing_sentence(grant)}"])
 
 
@@ -250,7 +249,9 @@ def approval_lines(console: Console, approval_list: ApprovalList) -> Iterator[Re
         yield from ("", Text("Purchases of capacity", style="bold"))
         for entry in approval_list.purchases:
             missing = formats.plural(max(entry.approvals_missing, 1), "approval")
-            yield Text(f"{entry.user} asks to buy {_capacity_text(entry)}; {missing} missing")
+            given = f"approved by {', '.join(entry.approved_by)}; " if entry.approved_by else ""
+            open_text = f"{given}{missing} missing, of {' or '.join(entry.approvers)}"
+            yield Text(f"{entry.user} asks to buy {_capacity_text(entry)}; {open_text}")
             yield Text(f"  gpubroker approvals grant {entry.id}", style="dim")
 
 

@@ -140,6 +140,10 @@ def test_what_people_read(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
     assert found.purchases[0].id in narrow.export_text(), "people copy it from a narrow terminal, too"
     id = next(word for word in listed.out.split() if word.startswith("purchase-"))
     assert gpubroker("approvals", "grant", id, by=ANN).code == 3
+    assert gpubroker("approvals", "grant", id, by=OLGA).code == 0
+    assert "approved by olga; 1 approval missing, of bob" in " ".join(
+        gpubroker("approvals", "list", by=ANN).out.split()
+    )
     gone = gpubroker("approvals", "refuse", id, "--reason", "spot is enough", by=BOB)
     assert "not bought: rejected" in gone.out
     shown = gpubroker("capacity", "purchases", id)
