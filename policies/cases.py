@@ -40,7 +40,15 @@ from policies.fields import AttemptCount, GpuCount, GpuHours, Limit, LocalTime, 
 _MONDAY_NOON = datetime(2026, 1, 5, 12)  # noqa: DTZ001 - a local time, whose zone is UTC as everywhere in cases
 
 
+def _accelerator(name: str) -> str:
+    try:
+        return canonical(name)
+    except UnknownName as error:
+        raise ValueError(error.message) from error
+
+
 ProviderName = Annotated[str, AfterValidator(provider_name)]
+AcceleratorName = Annotated[str, AfterValidator(_accelerator)]
 
 
 class OfferCase(PolicyPart):
@@ -52,7 +60,7 @@ class OfferCase(PolicyPart):
     provider: ProviderName = "aws"
     region: str = "us-east-1"
     instance_type: str = "machine"
-    accelerator: str | None = None
+    accelerator: AcceleratorName | None = None
     count: GpuCount | None = None
     capacity_type: CapacityType = CapacityType.ON_DEMAND
     price: Limit | None = None
@@ -60,14 +68,6 @@ class OfferCase(PolicyPart):
     interconnect: Interconnect | None = None
     reference: bool = False
     age: PositiveDuration = timedelta(0)
-
-    @field_validator("accelerator")
-    @classmethod
-    def _known(cls, name: str | None) -> str | None:
-        try:
-            return None if name is None else canonical(name)
-        except UnknownName as error:
-            raise ValueError(error.message) from error
 
     def offer(self, now: datetime, job: Job) -> Offer:
         accelerator, count = self._machine(job)
@@ -111,7 +111,7 @@ class RunningCase(PolicyPart):
     workload: str = "training"
     environment: str | None = None
     gpus: GpuCount = 1
-    accelerator: str = "H100"
+    accelerator: AcceleratorName = "H100"
     provider: ProviderName = "aws"
     capacity_type: CapacityType = CapacityType.ON_DEMAND
     money: MoneyKind = MoneyKind.CASH
@@ -149,7 +149,7 @@ class PolicyCase(PolicyPart):
     spent: dict[str, Limit] = Field(default_factory=dict)
     held: dict[str, Limit] = Field(default_factory=dict)
     running: tuple[RunningCase, ...] = ()
-    in_hand: dict[str, InHandCase] = Field(default_factory=dict)
+    in_hand: dict[AcceleratorName, InHandCase] = Field(default_factory=dict)
     rented_hours: dict[Literal["spot", "on_demand"], GpuHours] = Field(
         default_factory=dict, description="GPU-hours of jobs like this one since the window of `min_share` began"
     )

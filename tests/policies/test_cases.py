@@ -127,6 +127,8 @@ def test_what_is_not_expected_is_said_with_the_rules_words() -> None:
         ("expect: allow, spent: {montly: $5}", "no budget is named 'montly'; did you mean 'monthly'?"),
         ("expect: allow, job: {worklod: training}", "worklod: unknown key; did you mean 'workload'?"),
         ("expect: allow, offer: {accelerator: H1000}", "did you mean 'H100'?"),
+        ("expect: allow, running: [{accelerator: H1000}]", "did you mean 'H100'?"),
+        ("expect: allow, in_hand: {H1000: {used: 4%}}", "did you mean 'H100'?"),
         ("expect: allow, at: noon", "expected a day, or a day and a time, such as 2026-12-24T18:00; got 'noon'"),
         ("expect: allow, offer: {price: 5}", "expected an amount with currency, such as $900; got '5'"),
     ],
