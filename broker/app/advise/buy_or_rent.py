@@ -63,19 +63,25 @@ def buy_or_rent(
 ) -> BuyOrRentAdvice:
     """The advice. Missing prices of a machine with that accelerator are those of the market, in full where the smallest
     that is for rent has more GPUs than needed: nobody rents out an eighth of it for an eighth of its price, while an
-    owner buys the cards that are needed. Raises `InvalidInput` if no price is known."""
+    owner buys the cards that are needed. Several machines of the largest size where none has as many as needed. Raises
+    `InvalidInput` if no price is known."""
     inputs = assumptions
     gpus = inputs.gpus or 1
     per_machine = inputs.gpus_per_machine or min(gpus, inputs.gpus_per_node)
-    case = replace(inputs, gpus=gpus, gpus_per_machine=per_machine)
     notes: list[str] = []
+    market = None if gpu is None else prices()
+    sizes = [offer.count for offer in market.offers.get(gpu or "", ())] if market else []
+    if inputs.gpus_per_machine is None and (largest := max(sizes, default=per_machine)) < per_machine:
+        notes.append(f"no machine with {per_machine} {gpu} is for rent: machines with {largest}")
+        per_machine = largest
+    case = replace(inputs, gpus=gpus, gpus_per_machine=per_machine)
     if usage is not None:
         case = replace(case, utilization=usage.utilization, hours_per_day=None, peak_to_baseline=usage.peak_to_baseline)
         notes.append(usage.text)
     provider = None
-    if gpu is not None:
+    if gpu is not None and market is not None:
         case = _add_purchase(case, gpu, notes)
-        case, provider = _add_rents(case, gpu, prices(), notes)
+        case, provider = _add_rents(case, gpu, market, notes)
     comparison = compare(case)
     notes += _with_overheads(case)
     return BuyOrRentAdvice(

@@ -3,6 +3,7 @@ embedding of a collection."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 from broker.app.advise.prices import CurrentPrices, Quote
 from broker.app.advise.size import accelerators_or_all
@@ -82,11 +83,12 @@ class ClusterCostAdvice:
 
 
 def run_cost(gpu_hours: float, gpu: str, prices: CurrentPrices, assumptions: Assumptions) -> RunCostAdvice:
-    """The advice for a run of that many GPU-hours. Raises InvalidInput without a price."""
-    quote = gpu_hour_quote(gpu, prices, "give --price USD")
+    """The advice for a run of that many GPU-hours, on ``gpus`` if they are stated. Raises InvalidInput without a
+    price."""
+    quote = gpu_hour_quote(gpu, prices, "give --price USD", assumptions)
     price = quote.usd_per_gpu_hour
     notes = [
-        f"${price:.2f} per GPU-hour ({quote.basis})",
+        f"${price:.2f} per GPU-hour of {quote.machine} ({quote.basis})",
         f"data preparation: {assumptions.preprocessing_share:.0%} of training (10-30 % is common)",
     ]
     return RunCostAdvice(gpu_hours, price, training_run(gpu_hours, price, assumptions), tuple(notes))
@@ -104,7 +106,8 @@ def unit_cost(
         notes += [f"depreciation over {assumptions.years:g} years", f"electricity at ${assumptions.kwh_usd:g}/kWh"]
         notes.append(f"PUE {assumptions.pue:g}, {assumptions.watts or 0:g} W (--assume watts=N)")
     elif assumptions.rent_usd_per_hour is None:
-        quote = gpu_hour_quote(gpu, prices(), "give --assume rent_usd_per_hour=USD, or purchase_usd=USD if it is owned")
+        hint = "give --assume rent_usd_per_hour=USD, or purchase_usd=USD if it is owned"
+        quote = gpu_hour_quote(gpu, prices(), hint, assumptions)
         assumptions = replace(assumptions, rent_usd_per_hour=quote.usd_per_gpu_hour)
         notes.append(f"rent: ${quote.usd_per_gpu_hour:.3f}/h per GPU of {quote.machine} ({quote.basis})")
     return UnitCostAdvice(tokens_per_second, token_cost(tokens_per_second, assumptions), tuple(notes))
@@ -125,11 +128,14 @@ def owned_hour(server_usd: float, assumptions: Assumptions) -> ClusterCostAdvice
     return ClusterCostAdvice(gpus, server_usd, cluster_cost(server_usd, assumptions), tuple(notes))
 
 
-def gpu_hour_quote(gpu: str, prices: CurrentPrices, hint: str) -> Quote:
-    """The cheapest GPU-hour on demand. Raises InvalidInput if none is known."""
+def gpu_hour_quote(gpu: str, prices: CurrentPrices, hint: str, assumptions: Assumptions) -> Quote:
+    """The cheapest GPU-hour on demand: of machines for the ``gpus`` of the assumptions, if there are any, else of any
+    size. Raises InvalidInput if none is known."""
     if not gpu:
         raise InvalidInput("the price is missing", hint=f"give --gpu to look it up, or {hint.removeprefix('give ')}")
-    quote = prices.gpu_hour(gpu)
+    per_machine = min(assumptions.gpus or 1, assumptions.gpus_per_node)
+    machines = ceil((assumptions.gpus or 1) / per_machine)
+    quote = (prices.quote(gpu, per_machine, machines) if assumptions.gpus else None) or prices.gpu_hour(gpu)
     if quote is None:
         raise InvalidInput(f"no price of {gpu} is known", hint=f"run `gpubroker prices poll`, or {hint}")
     return quote

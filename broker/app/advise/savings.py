@@ -6,7 +6,7 @@ from itertools import chain
 
 from broker.app.advise.prices import CurrentPrices
 from broker.core.market.offers import CapacityType
-from broker.core.market.price_basis import usd_per_gpu_hour
+from broker.core.market.price_basis import is_current, usd_per_gpu_hour
 from broker.economics.assumptions import Assumptions
 from broker.economics.figures import FLEET_SAVING, RuleCheck, Share, Usd, count_text
 from broker.economics.kinds import Fact, Method
@@ -102,7 +102,7 @@ def market_figures(prices: CurrentPrices) -> MarketFigures:
         if quote is not None:
             on_demand[name] = quote.usd_per_gpu_hour
     places: dict[tuple[object, ...], dict[CapacityType, float]] = {}
-    for offer in chain.from_iterable(prices.offers.values()):
+    for offer in filter(lambda offer: is_current(offer, prices.now), chain.from_iterable(prices.offers.values())):
         place = (offer.provider, offer.region, offer.instance_type, offer.machine)
         lowest = places.setdefault(place, {})
         usd = usd_per_gpu_hour(offer)

@@ -39,6 +39,8 @@ from broker.economics.serving_options import (
 )
 from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR
 
+_SELDOM = 0.1  # of the time with a request: below it, scale to zero is worth a comparison
+
 
 @dataclass(frozen=True, slots=True)
 class ServeAdvice:
@@ -114,6 +116,12 @@ def serving_advice(
     else:
         raise InvalidInput("no accelerator holds the model", hint="reduce the context or the batch")
     zero_scaling = None
+    busy = (assumptions.requests_per_minute or 0.0) / 60 * (serving_plan.p95_s or inf)
+    if assumptions.idle_share is None and busy < _SELDOM:
+        notes.append(
+            f"requests are answered in {busy:.1%} of the time at most: --assume idle_share={1 - busy:.2f} compares "
+            "scale to zero"
+        )
     if assumptions.idle_share is not None:
         if rent is None:
             raise InvalidInput("the cost of a replica is missing", hint="give --assume rent_usd_per_hour=USD")

@@ -37,8 +37,8 @@ class PricedFit:
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """``offers``: the number of offers with enough accelerators per machine; of these ``linked``, with fast ``link``
-    between the cards, by the class of `MachineClass`. ``price``: the cheapest suitable one; None without any."""
+    """``offers``: the number of offers with enough accelerators per machine; of these ``linked``, with the ``link``
+    that the plan uses (empty: none), by `MachineClass`. ``price``: the cheapest suitable one; None without any."""
 
     offers: int
     linked: int
@@ -51,10 +51,10 @@ class Supply:
             return "no offer of such a machine is known"
         price = self.price
         price_text = f", from ${price.usd_per_hour:,.2f}/h for {price.machines} × {price.machine}" if price else ""
-        return (
-            f"{self.linked} of {self.offers} offers of such a machine or a larger one have "
-            f"{self.link.replace('_', ' ') or 'fast links'}{price_text}"
-        )
+        offers = f"{self.offers} offers of such a machine or a larger one"
+        if self.link:
+            offers = f"{self.linked} of {offers} have {self.link.replace('_', ' ')}"
+        return offers + price_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def supply(prices: CurrentPrices, plan: ParallelPlan) -> Supply:
     known_offers = filter(is_obtainable, prices.offers.get(plan.accelerator, ()))
     offers = [offer for offer in known_offers if offer.count >= per_machine]
     linked = [offer for offer in offers if MachineClass.of(offer).linked]
-    link = lookup(plan.accelerator).link or ""
+    link = (lookup(plan.accelerator).link or "") if plan.interconnect != "none" else ""
     # A job that asks for NVLink starts only where an offer says that it has it.
     certain = [offer for offer in linked if offer.interconnect == NVLINK] if plan.interconnect == NVLINK else linked
     matching_offers = certain if plan.interconnect == link else offers

@@ -127,3 +127,31 @@ def test_falling_rents_are_those_of_the_way_that_is_cheapest(answer: Any) -> Non
     assert rows[0]["way"] == "reserved"
     for row in rows:
         assert (row["verdict"] == "buy") is (float(row["owned_usd"]) < float(row["rented_usd"]))
+
+
+def test_two_cards_that_no_machine_has_together_are_two_machines(gpubroker: Any) -> None:
+    """RTX 4090 are rented one by one: two for five hours a day cost twice as much as one."""
+    line = "advise buy-or-rent --gpu RTX4090 --hours-per-day 5 --years 2 --gpus"
+    one, two = (gpubroker(*line.split(), gpus, "--json").json for gpus in ("1", "2"))
+    rents = [
+        next(float(way["total_usd"]) for way in found["comparison"]["ways"] if way["way"] == "on_demand")
+        for found in (one, two)
+    ]
+    assert rents[1] == pytest.approx(2 * rents[0])
+    assert two["comparison"]["machines"] == 2
+    assert "no machine with 2 RTX4090 is for rent: machines with 1" in two["assumptions"]
+
+
+def test_a_run_on_eight_cards_has_the_price_of_a_machine_of_eight(gpubroker: Any) -> None:
+    """Single A100 are cheaper by the hour than those of a machine of eight, and no place for a run on eight."""
+    line = ("advise", "cost", "run", "24", "--gpu", "A100-80GB")
+    single, eight = (gpubroker(*line, *more, "--json").json for more in ((), ("--gpus", "8")))
+    assert "per GPU-hour of A100-80GB:8" in eight["assumptions"][0]
+    assert float(eight["usd_per_gpu_hour"]) > float(single["usd_per_gpu_hour"])
+
+
+def test_a_service_that_is_seldom_asked_is_told_of_scale_to_zero(answer: Any) -> None:
+    line = ("advise", "serve", "7B", "--gpu", "H100", "--requests-per-minute")
+    seldom, often = ("\n".join(answer(*line, rate)["assumptions"]) for rate in ("0.14", "60"))
+    assert "of the time at most: --assume idle_share=" in seldom
+    assert "idle_share" not in often
