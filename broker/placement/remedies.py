@@ -206,32 +206,36 @@ _WITHOUT_OFFERS: Mapping[Reason, str] = {
 _LOOK = "compare the job with what there is: `gpubroker offers`"
 
 
+_PLACES: tuple[Mapping[str, object], Mapping[str, object]] = ({"providers": (), "regions": ()}, {"infra": None})
+# The fields without which a job excludes nothing for the reason: of its constraints, and of each machine.
+_LIMITS: Mapping[Reason, tuple[Mapping[str, object], Mapping[str, object]]] = {
+    Reason.WRONG_PROVIDER: _PLACES,
+    Reason.WRONG_REGION: _PLACES,
+    Reason.WRONG_CAPACITY_TYPE: ({"capacity_types": ()}, {"capacity_types": ()}),
+    Reason.TOO_FEW_CPUS: ({}, {"cpus": None}),
+    Reason.TOO_LITTLE_MEMORY: ({}, {"memory_gib": None}),
+}
+
+
 def without_exclusion(reason: Reason, job: Job) -> Job | None:
-    """The job without its limits of providers and regions, or of capacity types; None if the reason is none of these,
-    which are looked at before any other and so hide what else is wrong."""
-    limits: Mapping[str, object] = {"capacity_types": ()}
-    machine = limits
-    if reason in (Reason.WRONG_PROVIDER, Reason.WRONG_REGION):
-        limits, machine = {"providers": (), "regions": ()}, {"infra": None}
-    elif reason is not Reason.WRONG_CAPACITY_TYPE:
+    """The job without its limits of providers and regions, of capacity types, of CPUs or of memory; None if the reason
+    is none of these, which are looked at before others and so hide what else is wrong."""
+    if reason not in _LIMITS:
         return None
+    limits, machine = _LIMITS[reason]
     machines = tuple(one.model_copy(update=machine) for one in job.resources)
     return job.model_copy(update={"constraints": job.constraints.model_copy(update=limits), "resources": machines})
 
 
 def matching_otherwise(reason: Reason, request: PreparedJob, offers: Sequence[Offer]) -> list[Offer]:
-    """Those of the offers that the job excludes for that reason alone: without it they would match, or only lack
-    setup."""
+    """Those of the offers that the job excludes for that reason alone: without it they would match. If none would,
+    those that would only lack setup."""
     relaxed = without_exclusion(reason, request.job)
     if relaxed is None:
         return []
     prepared = PreparedJob.of(relaxed, request.conditions, request.now, request.excluded)
 
-    def excluded(offer: Offer) -> bool:
-        found = rejection_of(offer, request)
-        if found is None or found.reason is not reason:
-            return False
-        other = rejection_of(offer, prepared)
-        return other is None or other.reason in MISSING_SETUP
-
-    return list(filter(excluded, offers))
+    excluded = [offer for offer in offers if (found := rejection_of(offer, request)) and found.reason is reason]
+    others = [(offer, rejection_of(offer, prepared)) for offer in excluded]
+    fit = [offer for offer, other in others if other is None]
+    return fit or [offer for offer, other in others if other is not None and other.reason in MISSING_SETUP]

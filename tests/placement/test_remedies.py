@@ -83,6 +83,26 @@ def test_the_first_fix_takes_the_rejection_away(
     assert reason not in make.plan([offered], job_of(applied(data, fix.changes), make)).reasons()
 
 
+@pytest.mark.parametrize(
+    ("reason", "key", "small", "large"),
+    [
+        (Reason.TOO_FEW_CPUS, "cpus", {"cpus": 96.0}, {"cpus": 128.0}),
+        (Reason.TOO_LITTLE_MEMORY, "memory", {"memory_gib": 512.0}, {"memory_gib": 1024.0}),
+    ],
+)
+def test_the_fix_of_an_amount_fits_a_machine_on_which_the_job_can_start(
+    make: Make, reason: Reason, key: str, small: dict[str, Any], large: dict[str, Any]
+) -> None:
+    """Not the largest of all: no engine may run jobs on that one."""
+    offers = [make.offer(**large, engine=None), make.offer(**small)]
+    data = applied(FILE, {f"resources.{key}": 2048})
+    prepared = PreparedJob.of(job_of(data, make), make.conditions, make.now)
+    fitting = matching_otherwise(reason, prepared, offers)
+    fix = remedy(reason, job_of(data, make), fitting, {})
+    assert fix.changes == {f"resources.{key}": f"{next(iter(small.values())):g}"}
+    assert make.plan(offers, job_of(applied(data, fix.changes), make)).placements
+
+
 def test_every_reason_has_a_fix_without_offers_too(make: Make) -> None:
     assert set(NEAREST_LAST) == set(Reason)
     for reason in Reason:

@@ -240,7 +240,8 @@ def refuse(terminal: Terminal, plan: PlanResult) -> NoReturn:
         terminal.answer(RefusedSubmission(error=error, plan=plan))
     else:
         terminal.show(*plan_view.plan_screen(terminal.out, plan))
-        hint = plan.verdict.advice if plan.verdict.would_pass else error.hint  # the plan has shown what would pass
+        is_explained = plan.exit_code == 4 and plan.reasons  # the plan has shown what to change, or what would pass
+        hint = plan.verdict.advice if plan.verdict.would_pass else "" if is_explained else error.hint
         terminal.refuse(BrokerError(error.message, where=error.where, hint=hint))
     raise typer.Exit(plan.exit_code)
 

@@ -101,6 +101,21 @@ def test_a_project_like_one_that_a_policy_names_is_warned_of_first(gpubroker: An
         assert not count or done.out.splitlines()[1] == warned
 
 
+@pytest.mark.parametrize(("option", "amount"), [("cpus", "5000"), ("memory", "90000")])
+def test_the_fix_of_an_amount_that_no_machine_has_makes_the_plan_succeed(
+    gpubroker: Any, option: str, amount: str
+) -> None:
+    def run(command: str, value: str, *more: str) -> Any:
+        return gpubroker(command, f"--{option}", value, *more, "--", "sleep", "5")
+
+    reasons = run("plan", amount, "--json").json["reasons"]
+    (fix,) = (reason["what_would_change_it"] for reason in reasons if reason["reason"].startswith("too_"))
+    value = fix.partition(f"`{option}: ")[2].partition("`")[0]
+    assert run("plan", value).code == 0
+    refused = run("submit", amount, "--yes")
+    assert (refused.code, "hint:" in refused.err) == (4, False), "the plan says what to change"
+
+
 def test_a_note_that_warns_is_labelled_once(gpubroker: Any, write: Any) -> None:
     text = "name: long\nrun: x\nresources: {accelerators: 'L4:1'}\nconstraints: {providers: [sandbox]}\n"
     done = gpubroker("plan", write("long.yaml", text + "work: 90h\nmax_duration: 1h\n"))
