@@ -29,10 +29,9 @@ class PricedFit:
     spot: Quote | None
 
     @property
-    def cheapest(self) -> Quote | None:
-        """The cheaper of the two quotes."""
-        quotes = filter(None, (self.on_demand, self.spot))
-        return min(quotes, key=lambda quote: quote.usd_per_hour, default=None)
+    def best(self) -> Quote | None:
+        """On demand, unless jobs start on spot alone."""
+        return _best(self.on_demand, self.spot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +58,10 @@ class Supply:
 
 @dataclass(frozen=True, slots=True)
 class SizeAdvice:
-    """The memory of a model, and the accelerators that hold it: cheapest first, without a layout the smallest of each,
-    with one (``layout_stated``) only those that hold it in that layout. ``parallelism`` of the first; ``constraint``:
-    the part of a job file that requests such machines."""
+    """The memory of a model, and the accelerators that hold it: those on which jobs start first, then cheapest first;
+    without a layout the smallest of each, with one (``layout_stated``) only those that hold it in that layout.
+    ``parallelism`` of the first; ``constraint``: the part of a job file that requests such machines; ``obstacle``: why
+    no job starts on one now, empty if jobs do."""
 
     parameters: Annotated[Count, HIDDEN]
     method: Annotated[Method, HIDDEN]
@@ -72,6 +72,7 @@ class SizeAdvice:
     accelerators: tuple[PricedFit, ...]
     parallelism: ParallelPlan | None
     supply: Supply | None
+    obstacle: str
     constraint: dict[str, Any]
     assumptions: tuple[str, ...]
 
@@ -116,7 +117,8 @@ def size_advice(
         accelerators=priced,
         parallelism=plan,
         supply=supply,
-        constraint=constraint(plan) if plan else {},
+        obstacle=_obstacle(supply) if supply else "",
+        constraint=constraint(plan, supply.price) if plan and supply else {},
         assumptions=tuple(notes),
     )
 
@@ -134,7 +136,8 @@ def priced_fits(
     is_fixed: bool = False,
     assumptions: Assumptions = DEFAULTS,
 ) -> tuple[PricedFit, ...]:
-    """The accelerators that hold the workload, cheapest first, those without a price last."""
+    """The accelerators that hold the workload: those on which jobs start first, then cheapest first, those without a
+    price last."""
     priced = []
     for fit in find_fits(needs, accelerators, fixed=is_fixed, assumptions=assumptions):
         per_machine = min(fit.gpus, assumptions.gpus_per_node)
@@ -147,9 +150,18 @@ def priced_fits(
     return tuple(sorted(priced, key=_price_order))
 
 
-def _price_order(row: PricedFit) -> tuple[bool, float, int]:
-    best = row.cheapest
-    return best is None, best.usd_per_hour if best else 0.0, row.fit.gpus
+def _best(*quotes: Quote | None) -> Quote | None:
+    """The first quote on which jobs start, else the first one."""
+    return min(filter(None, quotes), key=lambda quote: not quote.launchable, default=None)
+
+
+def _price_order(row: PricedFit) -> tuple[bool, bool, float, int]:
+    best = row.best
+    return best is None, best is not None and not best.launchable, best.usd_per_hour if best else 0.0, row.fit.gpus
+
+
+def _obstacle(supply: Supply) -> str:
+    return "no price of such a machine is known" if supply.price is None else supply.price.not_launched_on
 
 
 def _parallelism(
@@ -165,9 +177,12 @@ def _parallelism(
     return parallel_plan, plan_supply
 
 
-def constraint(plan: ParallelPlan) -> dict[str, Any]:
-    """The part of a job file that requests such machines."""
-    job: dict[str, Any] = {"resources": {"accelerators": plan.machine}}
+def constraint(plan: ParallelPlan, price: Quote | None) -> dict[str, Any]:
+    """The part of a job file that requests such machines: also larger ones, or spot, if the ``price`` is of those."""
+    larger = price is not None and split_machine(price.machine)[1] > split_machine(plan.machine)[1]
+    job: dict[str, Any] = {"resources": {"accelerators": f"{plan.machine}{'+' * larger}"}}
+    if price is not None and price.capacity_type is CapacityType.SPOT:
+        job["resources"]["use_spot"] = True
     if plan.num_nodes > 1:
         job["num_nodes"] = plan.num_nodes
     if plan.interconnect == NVLINK:
@@ -188,4 +203,4 @@ def supply(prices: CurrentPrices, plan: ParallelPlan) -> Supply:
     matching_prices = replace(prices, offers={plan.accelerator: matching_offers})
     kinds = (CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED)
     quotes = (matching_prices.quote(plan.accelerator, per_machine, plan.num_nodes, kind) for kind in kinds)
-    return Supply(len(offers), len(linked), link, next((quote for quote in quotes if quote), None))
+    return Supply(len(offers), len(linked), link, _best(*quotes))

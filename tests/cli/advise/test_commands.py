@@ -181,6 +181,21 @@ def test_sizing_ends_in_a_constraint_that_a_job_file_takes(gpubroker: Any) -> No
     assert found["supply"]["linked"] > 0
 
 
+def test_sizing_proposes_machines_that_are_offered_on_demand_or_says_why_no_job_starts_on_them(
+    gpubroker: Any, write: Any
+) -> None:
+    """One A6000 is known on spot alone, where no engine starts jobs; four of them on demand."""
+    found = gpubroker("advise", "size", "7B", "--method", "lora", "--gpu", "A6000", "--json").json
+    assert found["constraint"] == {"resources": {"accelerators": "A6000:1+"}}
+    assert "list price" in found["obstacle"]
+    for machine, is_offered in (("A6000:1", False), ("A6000:1+", True)):
+        file = write("x.yaml", f"run: x\nresources: {{accelerators: '{machine}'}}\n")
+        assert bool(gpubroker("plan", file, "--json").json["estimated"]) == is_offered
+    rows = gpubroker("advise", "size", "7B", "--method", "qlora", "--json").json["accelerators"]
+    launchable = [any(row[kind] and row[kind]["launchable"] for kind in ("on_demand", "spot")) for row in rows]
+    assert launchable == sorted(launchable, reverse=True)
+
+
 CASE = ("buy-or-rent", "--assume", "purchase_usd=12000", "--assume", "rent_usd_per_hour=5.12", "--json")
 
 
