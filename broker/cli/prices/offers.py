@@ -48,7 +48,10 @@ EXAMPLES = examples(
 )
 
 _DEFAULT_ROWS = 30
-_ORDER = "First offers where jobs can start, then sold out, out of reach, and too old ones; each cheapest first."
+_ORDER = (
+    "First where an engine runs jobs (`gpubroker plan` checks your setup), then sold out, out of reach, and too old."
+)
+_NO_ENGINE = "No engine runs jobs on these offers; they are for comparison."
 _OFFER_FILTER = RowFilter(
     provider=completion.providers,
     region=completion.regions,
@@ -96,7 +99,7 @@ class OffersOptions:
 
 @expand_options
 def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False) -> None:
-    """List GPU offers with price, location and availability: first those where jobs can start, cheapest GPU-hour first.
+    """List GPU offers with price, location and availability: first where an engine runs jobs, cheapest GPU-hour first.
 
     Then come offers that are sold out, then those that no engine here reaches, then stale and old prices.
 
@@ -110,7 +113,8 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
         raise InvalidInput("--risk and --by cannot be combined", hint="remove one of them")
     offer_list = _load_offers(terminal, given, given.limit or (None if given.every or as_json else _DEFAULT_ROWS))
     by_reach = given.sort in (OfferOrder.GPU_PRICE, OfferOrder.PRICE) and given.by is None
-    header = [Text(_ORDER, style="dim")] if by_reach and offer_list.matching else []
+    has_engine = any(offer.engine for offer in getattr(offer_list, "offers", ()))
+    header = [Text(_ORDER if has_engine else _NO_ENGINE, style="dim")] if by_reach and offer_list.matching else []
     terminal.result(offer_list, lambda: [*header, *offer_lines(terminal.out, offer_list)])
 
 

@@ -101,6 +101,13 @@ def test_offers_where_jobs_can_start_come_first(changed: dict[str, Any], standin
     )
 
 
+def test_the_heading_promises_no_engine_where_there_is_none(gpubroker: Any) -> None:
+    for provider, has_engine in (("aws", True), ("verda", False)):
+        done = gpubroker("offers", "--where", f"provider={provider}").out
+        assert done.startswith("First where an engine runs jobs") == has_engine
+        assert done.startswith("No engine runs jobs on these offers") != has_engine
+
+
 def test_filters(gpubroker: Any) -> None:
     assert {(o["accelerator"], o["count"]) for o in offers_of(gpubroker, "--gpu", "nvidia-h100:8")} == {("H100", 8)}
     assert {o["accelerator"] for o in offers_of(gpubroker, "-g", "H100", "-g", "L4")} == {"H100", "L4"}
