@@ -78,8 +78,9 @@ def _about_the_job(job: Job, effort: Effort, best: Placement | None) -> Iterator
         return
     if effort.work is None and (job.deadline is not None or (best is not None and best.rate)):
         promise = ", and no deadline can be guaranteed" if job.deadline is not None else ""
+        length = "one hour" if job.max_duration is None else f"its `max_duration` of {print_duration(job.max_duration)}"
         yield (
-            "the job gives no amount of work (`work:`): costs are for one hour, ranking is by the price of a "
+            f"the job gives no amount of work (`work:`): costs are for {length}, ranking is by the price of a "
             f"useful hour of a {ASSUMED_WORK:g} h job, and the finish time is unknown{promise}"
         )
     if job.deadline is not None and job.value_of_time is not None:

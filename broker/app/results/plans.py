@@ -52,14 +52,16 @@ class PlannedJob(Result):
 
 
 class PlacementResult(Result):
-    """One placement. Costs in USD; ``expected_cost`` is for one hour if ``duration`` is null. ``terms`` add up to it;
-    with ``ranking_terms``, which are weighed but not paid, they add up to ``ranked_by``."""
+    """One placement. Costs in USD; ``expected_cost`` is for one hour if ``duration`` is null, ``longest_cost`` then for
+    the job's own ``max_duration``, null without one. ``terms`` add up to ``expected_cost``; with ``ranking_terms``,
+    which are weighed but not paid, they add up to ``ranked_by``."""
 
     rank: int
     nodes: int
     gpus: int
     rate_per_hour: Money
     expected_cost: Money
+    longest_cost: Money | None
     terms: list[CostTermResult]
     duration: Seconds | None
     finish: Moment | None
@@ -75,13 +77,16 @@ class PlacementResult(Result):
     offer: OfferResult
 
     @classmethod
-    def of(cls, placement: Placement, now: datetime, value: Money, rank: int) -> Self:
+    def of(cls, placement: Placement, job: Job, now: datetime, value: Money, rank: int) -> Self:
         """``value``: USD that an hour is worth."""
+        length = None if placement.duration is not None else job.max_duration
+        beside_machine_time = placement.expected_cost - placement.rate
         (row,) = rows([placement.offer], now)
         return cls.from_parts(
             placement,
             rank=rank,
             rate_per_hour=placement.rate,
+            longest_cost=length and beside_machine_time + placement.rate.for_duration(length),
             price_per_useful_hour=effective_price(placement),
             ranking_terms=[CostTermResult.from_parts(term) for term in uncharged_terms(placement, value)],
             ranked_by=ranking_cost(placement),
@@ -234,11 +239,11 @@ class PlanResult(Result):
             feasible=len(plan.placements),
             over_max_cost=(replace(job_preview, plan=estimate) if estimate else job_preview).over_max_cost,
             placements=[
-                PlacementResult.of(p, plan.made_at, value, number)
+                PlacementResult.of(p, job_preview.job, plan.made_at, value, number)
                 for number, p in enumerate(job_preview.in_order[:limit], 1)
             ],
             estimate=[
-                PlacementResult.of(p, plan.made_at, value, number)
+                PlacementResult.of(p, job_preview.job, plan.made_at, value, number)
                 for number, p in enumerate(estimate.placements[:limit] if estimate else (), 1)
             ],
             missing=list(missing),

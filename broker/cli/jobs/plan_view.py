@@ -138,9 +138,9 @@ def _machine(placement: PlacementResult) -> str:
 
 
 def _cost(placement: PlacementResult) -> Text:
-    return Text(
-        formats.money(placement.expected_cost) + ("" if placement.duration is not None else " /h"), style="bold"
-    )
+    if placement.longest_cost is not None:
+        return Text(f"up to {formats.money(placement.longest_cost)}", style="bold")
+    return Text(f"{formats.money(placement.expected_cost)}{'' if placement.duration else ' /h'}", style="bold")
 
 
 def _finish(at: datetime | None, now: datetime) -> str:

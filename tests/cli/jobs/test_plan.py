@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from broker.cli.jobs import follow
+from broker.cli.render import formats
 from broker.core.values.money import Money
 
 OWNED_SETTINGS = '[providers.owned]\nwatts = 850\nusd_per_kwh = 0.31\npue = 1.2\namortised_per_hour = "8.50"\n'
@@ -114,6 +115,20 @@ def test_the_fix_of_an_amount_that_no_machine_has_makes_the_plan_succeed(
     assert run("plan", value).code == 0
     refused = run("submit", amount, "--yes")
     assert (refused.code, "hint:" in refused.err) == (4, False), "the plan says what to change"
+
+
+def test_a_job_of_unknown_work_is_shown_with_the_cost_of_its_own_limit(gpubroker: Any, sandbox_job: Path) -> None:
+    text = sandbox_job.read_text().replace("work: 2h\n", "").replace("max_duration: 6h", "max_duration: 15m")
+    sandbox_job.write_text(text)
+    (best, *_) = gpubroker("plan", sandbox_job, "--json").json["placements"]
+    rate, hour, longest = (Money.usd(best[key]) for key in ("rate_per_hour", "expected_cost", "longest_cost"))
+    assert hour - longest == rate - rate.share(1, 4)
+    shown = gpubroker("plan", sandbox_job).out
+    assert f"up to {formats.money(longest)}" in shown
+    assert "costs are for its `max_duration` of 15m" in shown
+    sandbox_job.write_text(text.replace("max_duration: 15m\n", ""))
+    assert gpubroker("plan", sandbox_job, "--json").json["placements"][0]["longest_cost"] is None
+    assert f"{formats.money(hour)} /h" in gpubroker("plan", sandbox_job).out
 
 
 def test_a_note_that_warns_is_labelled_once(gpubroker: Any, write: Any) -> None:
