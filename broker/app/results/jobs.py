@@ -196,10 +196,14 @@ class PauseKind(StrEnum):
     LIMIT = "limit"
 
 
+_PAUSES = {PauseKind.LAUNCHES_FAILED: "paused: launches failed", PauseKind.STOPPED_BY_POLICY: "paused by policy"}
+_COMMAND_ENDS = {AttemptState.SUCCEEDED: "done", AttemptState.FAILED: "failed"}
+
+
 class JobDetails(Result):
     """A job. Amounts in USD; ``savings`` against the cheapest on-demand placement, only after the job has ended.
     ``pause``: null unless it is paused until a person acts. ``task``: of which array it is a task, and its number.
-    ``outputs``: the paths of its results, as in its file. ``parameters``,
+    ``outputs``: the paths of its results, as in its file; ``machines``: those that its file names. ``parameters``,
     ``metrics``: of a task in a list of an array's tasks: the variables in which it differs from the others, and the
     metrics that it reported last."""
 
@@ -249,12 +253,26 @@ class JobDetails(Result):
     tasks: TaskStates | None
     after: list[PredecessorResult]
     outputs: list[str]
+    machines: list[str] = Field(default_factory=list)
     parameters: dict[str, str] = Field(default_factory=dict)
     metrics: dict[str, float] = Field(default_factory=dict)
 
     @property
     def succeeded(self) -> bool:
         return self.state is JobState.SUCCEEDED
+
+    @property
+    def state_in_words(self) -> str:
+        """The state; also that its end is requested, why it is paused, or how its command ended on a machine that
+        stops."""
+        if self.state.final:
+            return self.state.value
+        if self.cancel_requested:
+            return "stopping"
+        latest = self.attempts[-1] if self.attempts else None
+        if latest is not None and latest.up_since and not latest.gone and latest.state in _COMMAND_ENDS:
+            return f"{_COMMAND_ENDS[latest.state]}, machine stopping"
+        return _PAUSES.get(self.pause or PauseKind.LIMIT, self.state.value.replace("_", " "))
 
     @property
     def waits_for_people(self) -> bool:
@@ -296,6 +314,7 @@ class JobDetails(Result):
             on_demand_cost=bill.on_demand,
             savings=bill.savings,
             savings_percent=percent,
+            machines=list(dict.fromkeys(machine.machine for machine in view.job.resources)),
             array=view.job.task.array if view.job.task else None,
             tasks=TaskStates.of(view.job.array, bill.tasks) if view.job.array and bill.tasks else None,
             **extra,
@@ -329,12 +348,13 @@ class UnreadableResult(Result):
 
 class JobList(Result):
     """Jobs, newest first; tasks of an array in the order of their start. ``as_of`` and ``time_scale`` as in the history
-    of a job."""
+    of a job. ``hidden``: how many more match; null if not counted."""
 
     as_of: Moment
     time_scale: Figure
     jobs: list[JobDetails]
     unreadable: list[UnreadableResult]
+    hidden: int | None = None
 
 
 class AttemptList(Result):

@@ -36,18 +36,9 @@ _STATES = {
 }
 
 
-_PAUSES = {PauseKind.LAUNCHES_FAILED: "paused: launches failed", PauseKind.STOPPED_BY_POLICY: "paused by policy"}
-
-
 def state_text(job: JobDetails) -> Text:
     """The state in its color."""
-    return Text(_state_name(job), style=_STATES.get(job.state, ""))
-
-
-def _state_name(job: JobDetails) -> str:
-    if job.cancel_requested and not job.state.final:
-        return "stopping"
-    return _PAUSES.get(job.pause or PauseKind.LIMIT, job.state.value.replace("_", " "))
+    return Text(job.state_in_words, style=_STATES.get(job.state, ""))
 
 
 def return_commands(job_id: str) -> str:
@@ -80,8 +71,8 @@ _MIN_WIDE_COLUMNS = 110  # columns of a terminal that has room for reason and pr
 _MAX_METRICS = 3  # of a task
 
 
-def job_table(console: Console, job_list: JobList) -> list[RenderableType]:
-    """One row per job."""
+def job_table(console: Console, job_list: JobList, limit: int) -> list[RenderableType]:
+    """One row per job; ``limit``: the number of rows that were asked for."""
 
     def deadline_text(job: JobDetails) -> str:
         if job.deadline is None or job.state.final:
@@ -90,7 +81,7 @@ def job_table(console: Console, job_list: JobList) -> list[RenderableType]:
 
     def machine(job: JobDetails) -> str:
         placement = job.attempts[-1].placement if job.attempts else None
-        return f"{placement.provider} {placement.machine}" if placement else ""
+        return f"{placement.provider} {placement.machine}" if placement else " or ".join(job.machines * bool(job.tasks))
 
     def why(job: JobDetails) -> str:
         # Where it is no terminal, one line per job, for grep and less; `status` prints the whole reason.
@@ -134,7 +125,11 @@ def job_table(console: Console, job_list: JobList) -> list[RenderableType]:
     )
     attention = any(job.needs_attention for job in job_list.jobs)
     needs = [f"! a person must act: `{program_name()} status JOB` says how"] if attention else []
-    table = table_parts(console, columns, job_list.jobs, formats.plural(len(job_list.jobs), "job"), *needs)
+    shown, hidden = len(job_list.jobs), job_list.hidden
+    more = f" of {shown + hidden:,}; --limit {shown + hidden} shows all" if hidden else ""
+    if hidden is None and shown == limit:
+        more = f"; there may be more: --limit {2 * limit}"
+    table = table_parts(console, columns, job_list.jobs, formats.plural(shown, "job") + more, *needs)
     return [*table, *time_scale_note(job_list.time_scale)]
 
 

@@ -74,7 +74,7 @@ def list_jobs(
     for item in job_list.unreadable:
         terminal.say(f"skipped: job {item.id} cannot be read here: {item.because} ({item.hint})")
     if job_list.jobs:
-        terminal.show(*job_view.job_table(terminal.out, job_list))
+        terminal.show(*job_view.job_table(terminal.out, job_list, limit))
     elif not job_list.unreadable:
         terminal.show(
             "no matching jobs" if filters or mine else "no jobs yet; submit one with `gpubroker submit JOB.yaml`"

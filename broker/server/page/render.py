@@ -60,11 +60,6 @@ def words(code: object) -> str:
     return str(code).replace("_", " ")
 
 
-def state_words(job: Any) -> str:
-    """A job's state in words; ``stopping`` once its end is requested."""
-    return "stopping" if job.cancel_requested and not job.state.final else words(job.state)
-
-
 def percent_of(amount: Money, total: Money) -> float:
     """``amount`` in percent of ``total`` (above $0), for a bar: from 0 to 100."""
     return round(min(max(100 * amount.micros / total.micros, 0), 100), 2) if total.micros > 0 else 100.0
@@ -94,7 +89,6 @@ def _environment() -> Environment:
         "moment": moment,
         "shown": escape_unprintable,
         "words": words,
-        "state": state_words,
         "figure": figure,
         "part": percent_of,
         "iso": lambda at: at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),

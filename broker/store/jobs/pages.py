@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, literal_column, select, tuple_
+from sqlalchemy import Connection, Select, func, literal_column, select, tuple_
 
 from broker.core.errors import UnreadableJob
 from broker.core.events.outcomes import JobState
@@ -85,6 +85,18 @@ def newest(
     ``filters``: values by column; none: any. ``with_tasks``: include tasks of arrays.
     """
     query = select(*quarantine.COLUMNS).order_by(JobRow.submitted_at.desc(), JobRow.id.desc()).limit(limit)
+    return connection.execute(_matching(query, filters, states, with_tasks=with_tasks)).all()
+
+
+def count(connection: Connection, filters: Mapping[str, Collection[str]], states: Sequence[str]) -> int:
+    """How many jobs match, as in `newest`, without tasks of arrays."""
+    query = select(func.count()).select_from(JobRow)
+    return connection.scalar(_matching(query, filters, states, with_tasks=False)) or 0
+
+
+def _matching(
+    query: Select[*tuple[Any, ...]], filters: Mapping[str, Collection[str]], states: Sequence[str], *, with_tasks: bool
+) -> Select[*tuple[Any, ...]]:
     for column, values in filters.items():
         if values:
             query = query.where(
@@ -96,7 +108,7 @@ def newest(
         query = query.where(JobRow.state.in_(states))
     if not with_tasks:
         query = query.where(no_task(alone=query.whereclause is None))
-    return connection.execute(query).all()
+    return query
 
 
 def _all_open(states: Collection[str]) -> bool:

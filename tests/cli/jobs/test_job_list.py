@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from typing import Any
@@ -15,13 +16,15 @@ from broker.app.jobs.jobs import Progress
 from broker.app.results.jobs import JobDetails, JobList
 from broker.cli.jobs import follow as following
 from broker.cli.jobs import job_view
-from broker.core.events.outcomes import JobState
-from broker.core.events.views import JobView
+from broker.core.events.outcomes import AttemptState, JobState
+from broker.core.events.views import AttemptView, JobView
 from broker.core.events.wait_reasons import NothingFits, SecretsMissing
 from broker.core.job.arrays import JobArray
 from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
 from broker.core.values.money import Money
 from broker.ledger.journal import TaskCounts
+from tests.past import offer
 
 NOW = datetime(2026, 11, 29, 2, 0, tzinfo=UTC)
 EARLIER = NOW - timedelta(hours=3)
@@ -56,7 +59,7 @@ def job(id: str, state: JobState, progress: Progress | None = None, counts: Any 
 def test_a_list_says_why_and_how_far_at_every_width(width: int, row: JobDetails, words: tuple[str, ...]) -> None:
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=True, color_system=None)
-    for part in job_view.job_table(console, JobList(as_of=NOW, time_scale=1, jobs=[row], unreadable=[])):
+    for part in job_view.job_table(console, JobList(as_of=NOW, time_scale=1, jobs=[row], unreadable=[]), 30):
         console.print(part)
     text = out.getvalue()
     assert all(len(line) <= width for line in text.splitlines())
@@ -65,6 +68,39 @@ def test_a_list_says_why_and_how_far_at_every_width(width: int, row: JobDetails,
 
 
 @pytest.mark.system
+@pytest.mark.parametrize(
+    ("ended", "gone", "words"),
+    [
+        (AttemptState.SUCCEEDED, False, "done, machine stopping"),
+        (AttemptState.FAILED, False, "failed, machine stopping"),
+        (AttemptState.INTERRUPTED, False, "interrupted"),
+        (AttemptState.FAILED, True, "interrupted"),
+    ],
+)
+def test_how_the_command_ended_is_said_before_its_machine_is_gone(ended: AttemptState, gone: bool, words: str) -> None:
+    box = offer(NOW)
+    placement = Placement(box, 1, Money.ZERO, Money.ZERO, (), None, None, 1.0, 1.0, 0.0)
+    attempt = AttemptView(1, "k", "local", placement, ended, EARLIER, up_since=EARLIER, ended_at=NOW, gone=gone)
+    assert job("x", JobState.INTERRUPTED, attempts=(attempt,)).state_in_words == words
+    assert job("x", JobState.RUNNING, attempts=(attempt,), cancel_requested=True).state_in_words == "stopping"
+    unused = replace(attempt, up_since=None)
+    assert job("x", JobState.INTERRUPTED, attempts=(unused,)).state_in_words == "interrupted", "no command ran"
+
+
+def test_a_list_says_how_many_jobs_it_leaves_out_and_on_what_an_array_runs(
+    gpubroker: Any, write: Any, started: list[object]
+) -> None:
+    text = "run: x\nresources: {cpus: 1}\nmax_duration: 5m\n"
+    for name, more in (("one", ""), ("two", ""), ("sweep", "array: {range: 3}\n")):
+        assert gpubroker("submit", write(f"{name}.yaml", text + more), "--yes", "--detach").code == 0
+    assert "2 jobs of 3; --limit 3 shows all" in gpubroker("jobs", "list", "-n", "2").out
+    assert gpubroker("jobs", "list", "-n", "2", "--json").json["hidden"] == 1
+    everything = gpubroker("jobs", "list", "-n", "3").out
+    assert "3 jobs\n" in everything
+    assert re.search(r"sweep-\w+ .* cpu ", everything)
+    assert gpubroker("cancel", "--all", "--yes").code == 0
+
+
 def test_an_array_prints_the_output_of_its_tasks_and_names_those_that_failed(
     gpubroker: Any, write: Any, reconciled_by: Callable[[ModuleType], None]
 ) -> None:
