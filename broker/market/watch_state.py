@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from broker.core.market.offers import Availability, Offer
 from broker.core.market.watches import Trigger, Watch, WatchState
 from broker.core.notices import Notice, Severity
-from broker.core.values.money import Money
+from broker.core.values.money import Money, round_distinct
 from broker.core.values.units import print_duration
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def key_prefix(watch: Watch) -> str:
 
 
 _BARS = "▁▂▃▄▅▆▇█"
-_STEPS = 42  # characters of a line: for a week, four hours each
+_STEPS = 28  # characters of a line: for a week, six hours each
 _NONE = "·"  # no price is known for that time
 
 PriceSteps = Sequence[tuple[datetime, Money | None]]
@@ -234,7 +234,7 @@ def _time(point: tuple[datetime, Money | None]) -> datetime:
 
 
 def sparkline(prices: Sequence[Money | None], period: timedelta, per: str = "GPU-hour") -> str:
-    """``last 7 d: ▂▂▃▅█ $1.90 to $2.40``; empty if fewer than two prices are known.
+    """``lowest, last 7 d: ▂▂▃▅█ $1.90 to $2.40 per GPU-hour``, in 80 columns; empty if fewer than two prices are known.
 
     Each bar shows a price on the scale from the lowest to the highest of the line; equal prices give low bars. ``per``:
     the unit that the prices are for.
@@ -248,7 +248,7 @@ def sparkline(prices: Sequence[Money | None], period: timedelta, per: str = "GPU
         _NONE if price is None else _BARS[(price.micros - low.micros) * (len(_BARS) - 1) // (spread or 1)]
         for price in prices
     )
-    return f"last {_length(period)}: {bars} {low} to {high} per {per} (lowest offer)"
+    return f"lowest, last {_length(period)}: {bars} {' to '.join(round_distinct(low, high))} per {per}"
 
 
 def _length(period: timedelta) -> str:

@@ -200,16 +200,18 @@ def test_the_lowest_offer_counts_from_when_it_is_known() -> None:
     dear = [(START, usd("4"))]
     cheap = [(START + WEEK / 2, usd("2")), (START + WEEK * 0.75, None)]
     found = lowest_prices([dear, cheap], START, START + WEEK)
-    assert (found[0], found[25], found[-1]) == (usd("4"), usd("2"), usd("4"))
+    assert (found[0], found[16], found[-1]) == (usd("4"), usd("2"), usd("4"))
     assert lowest_prices([[(START + WEEK / 2, usd("2"))]], START, START + WEEK)[:3] == [None] * 3
 
 
+def test_a_line_of_a_week_fits_into_80_columns() -> None:
+    series = [[(START + WEEK * step / 99, Money(1_912_345 + 3_333 * step)) for step in range(99)]]
+    assert len(sparkline(lowest_prices(series, START, START + WEEK), WEEK, "machine-hour")) <= 80
+
+
 def test_a_line_shows_low_and_high_and_what_is_not_known() -> None:
-    assert (
-        sparkline([None, usd("1"), usd("3"), usd("2")], WEEK)
-        == "last 7 d: ·▁█▄ $1.00 to $3.00 per GPU-hour (lowest offer)"
-    )
-    assert sparkline([usd("1"), usd("1")], WEEK).startswith("last 7 d: ▁▁ ")
+    assert sparkline([None, usd("1"), usd("3"), usd("2")], WEEK) == "lowest, last 7 d: ·▁█▄ $1.00 to $3.00 per GPU-hour"
+    assert sparkline([usd("1"), usd("1")], WEEK).startswith("lowest, last 7 d: ▁▁ ")
     assert sparkline([None, usd("1")], WEEK) == ""
     for seconds, length in ((8, "8 s"), (90, "1 min"), (7200, "2 h")):
-        assert sparkline([usd("1"), usd("2")], timedelta(seconds=seconds)).startswith(f"last {length}: ▁█ ")
+        assert sparkline([usd("1"), usd("2")], timedelta(seconds=seconds)).startswith(f"lowest, last {length}: ▁█ ")

@@ -108,8 +108,8 @@ def test_a_notice_draws_the_price_since_it_is_known(broker: Broker, clock: Manua
     poll(broker, offer("12", clock.now()))
     (looked,) = watches.check(broker).looked
     assert looked.notice is not None
-    (drawn,) = [text for text in looked.notice.body.splitlines() if text.startswith("last 3 d: ")]
-    assert drawn.endswith("$1.50 to $4.00 per GPU-hour (lowest offer)")
+    (drawn,) = [text for text in looked.notice.body.splitlines() if text.startswith("lowest, last 3 d: ")]
+    assert drawn.endswith("$1.50 to $4.00 per GPU-hour")
     assert "█" in drawn
     assert "▁" in drawn
 
