@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -101,13 +102,18 @@ def duration_option(option: str, text: str) -> timedelta:
 
 
 def price_option(option: str, text: str) -> Money:
-    """An amount in USD, with or without a currency sign. Raises `InvalidInput` naming the option."""
+    """An amount in USD, with or without a currency sign. Raises `InvalidInput` naming the option, also for what a shell
+    leaves of an unquoted ``$5`` (nothing), ``$50`` or ``$2.50``."""
     from broker.core.values.units import parse_money
 
     try:
+        if re.match(r"0\d", text):
+            raise ValueError
         return parse_money(text if "$" in text or "usd" in text.lower() else f"${text}")
     except ValueError as error:
-        raise InvalidInput(f"expected a price in USD, such as 4 or $4; got {text!r}", where=option) from error
+        message = f"expected a price in USD, such as 4 or $4; got {text!r}"
+        hint = "in a shell, write 4 or '$4': it replaces an unquoted $4"
+        raise InvalidInput(message, where=option, hint=hint) from error
 
 
 Completion = Callable[[typer.Context, str], list[str]]

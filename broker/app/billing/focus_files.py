@@ -3,6 +3,7 @@ once it is complete, and only its owner can read it."""
 
 import csv
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -41,11 +42,14 @@ def check_output_path(out: Path, endings: Sequence[str] = FORMATS, *, replace: b
     """Raises `InvalidInput` for a name without one of the endings, and for an existing file without ``replace`` (None:
     the command has no option for that)."""
     if out.suffix.lower() not in endings:
-        hint = f"end in {' or '.join(endings)}"
+        hint = f"end in {' or '.join(endings)}, such as {out.name}{endings[0]}"
         raise InvalidInput(f"cannot write {out.suffix or 'a file without an ending'}", where=str(out), hint=hint)
     if out.exists() and not replace:
-        hint = "name another file" + ("" if replace is None else ", or add --force")
-        raise InvalidInput("the file exists already", where=str(out), hint=hint)
+        hint = "name another file" + ("" if replace is None or out.is_dir() else ", or add --force")
+        raise InvalidInput(f"the {'folder' if out.is_dir() else 'file'} exists already", where=str(out), hint=hint)
+    if not out.parent.is_dir():
+        hint = f"make it: mkdir -p {shlex.quote(str(out.parent))}"
+        raise InvalidInput(f"there is no folder {out.parent}", where=str(out), hint=hint)
 
 
 class FocusWriter(Protocol):

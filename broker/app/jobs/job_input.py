@@ -59,11 +59,14 @@ def _content(path: Path) -> bytes:
 
 
 def _similar_file_hint(path: Path) -> str:
-    """A hint that names a job file of that folder with a similar name; empty if there is none."""
+    """A hint that names a job file of that folder, with a similar name; empty if there is none."""
+    folder = path if path.is_dir() else path.parent
     try:
-        names = [sibling.name for sibling in path.parent.iterdir() if sibling.suffix in (".yaml", ".yml")]
+        names = sorted(sibling.name for sibling in folder.iterdir() if sibling.suffix in (".yaml", ".yml"))
     except OSError:
         return f"there is no folder {path.parent}" if not path.parent.exists() else ""
+    if path.is_dir():
+        return f"it is a folder; give a file in it: {path / names[0]}" if names else "it is a folder without job files"
     match = closest(path.name, names)
     return f"did you mean {path.with_name(match)}?" if match and match != path.name else ""
 
@@ -71,6 +74,9 @@ def _similar_file_hint(path: Path) -> str:
 def job_of_command(command: Sequence[str], folder: Path, now: datetime, overrides: JobOverrides) -> Job:
     """A job that runs ``command`` in ``folder``. A single word is a shell command line; several words are passed on
     as they are. Raises `InvalidInput`."""
+    if not folder.is_dir():
+        hint = f"make it: mkdir -p {shlex.quote(str(folder))}"
+        raise InvalidInput(f"there is no folder {folder}", where="--workdir", hint=hint)
     run = command[0] if len(command) == 1 else shlex.join(command)
     program = Path((command[0].split() or [""])[0]).stem
     name = overrides.name or re.sub(r"[^A-Za-z0-9._-]+", "-", program).strip("-._")[:63]

@@ -7,6 +7,7 @@ disk.
 import hashlib
 import os
 import posixpath
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ def resolve_paths(job: Job, folder: Path, where: str) -> Job:
     if job.workdir is not None:
         path = (folder / Path(job.workdir).expanduser()).resolve()
         if not path.is_dir():
-            raise InvalidInput(f"the workdir {job.workdir} is not a folder: {path}", where=where)
+            hint = f"correct `workdir:`, leave it out, or make the folder: mkdir -p {shlex.quote(str(path))}"
+            raise InvalidInput(f"the workdir {job.workdir} is not a folder: {path}", where=where, hint=hint)
         changes["workdir"] = str(path)
     mounts = {target: _mount(target, source, folder, where) for target, source in job.file_mounts.items()}
     if mounts != job.file_mounts:
@@ -54,7 +56,8 @@ def _mount(target: str, source: object, folder: Path, where: str) -> object:
     path = Path(source).expanduser()
     path = path if path.is_absolute() else folder / path
     if not path.exists():
-        raise InvalidInput(f"file_mounts: {target}: there is no file or folder {path}", where=where)
+        hint = f"correct the path; it starts at {folder.resolve()}"
+        raise InvalidInput(f"file_mounts: {target}: there is no file or folder {path}", where=where, hint=hint)
     return str(path.absolute())
 
 

@@ -70,6 +70,7 @@ def test_by_month_begins_a_year_ago_and_a_file_has_the_rows(gpubroker: Any, tmp_
         gpubroker("report", "spend", "--by", "provider", "--json").json["rows"]
     )
     assert "the file exists already" in gpubroker("report", "spend", "--out", page).err
+    assert "hint: make it: mkdir -p " in gpubroker("report", "spend", "--out", page.parent / "a b" / "x.csv").err
 
 
 @pytest.mark.parametrize(

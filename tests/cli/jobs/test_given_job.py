@@ -52,6 +52,12 @@ def test_options_say_all_that_a_short_job_needs(gpubroker: Run, tmp_path: Path, 
         (("plan", "--gpu", "H10O", "--", "x"), "did you mean 'H100'?"),
         (("plan", "--name", "a b", "--", "x"), "--name: expected letters, digits"),
         (("plan", "--max-cost", "much", "--", "x"), "--max-cost: expected"),
+        *(
+            (("plan", f"--max-cost={rest}", "--", "x"), "hint: in a shell, write 4 or '$4'")
+            for rest in ("", "00", ".50")  # of $5, $900, $2.50
+        ),
+        (("plan", "."), "hint: it is a folder without job files"),
+        (("submit", "--workdir", "nowhere", "--yes", "--", "x"), "--workdir: there is no folder nowhere"),
         (("plan", "--max-duration", "12", "--", "x"), "--max-duration: expected"),
         (("plan", "--deadline", "yesterday", "--", "x"), "--deadline: expected"),
         (("submit", "--memory", "lots", "--", "x"), "--memory: expected"),

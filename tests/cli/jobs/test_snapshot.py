@@ -93,7 +93,7 @@ def test_an_unchanged_folder_is_not_stored_again(gpubroker: Gpubroker, project: 
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("workdir: nothing", "is not a folder"),
+        ("workdir: nothing", "make the folder: mkdir -p "),
         ("file_mounts: {data: nothing}", "there is no file or folder"),
         ("file_mounts: {../data: settings.txt}", "outside of the working folder"),
         ("file_mounts: {/data: {source: ~/extra, name: bucket}}", "does not upload local files into a bucket"),
@@ -102,6 +102,7 @@ def test_an_unchanged_folder_is_not_stored_again(gpubroker: Gpubroker, project: 
 def test_paths_that_cannot_be_meant_are_refused(gpubroker: Gpubroker, project: Path, line: str, told: str) -> None:
     path = project.parent / "wrong.yaml"
     path.write_text(f"name: wrong\nresources: {{cpus: 1}}\nrun: x\n{line}\n")
+    assert f"give a file in it: {path.with_name('job.yaml')}" in gpubroker("plan", path.parent).err
     for command in (("plan", path), ("submit", path, "--yes")):
         done = gpubroker(*command)
         assert done.code == 2
