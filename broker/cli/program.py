@@ -94,13 +94,9 @@ LOCAL_SUBCOMMANDS = frozenset({("policy", "test")})
 
 def _print_version(requested: bool) -> None:
     if requested:
-        from importlib.metadata import PackageNotFoundError, version
+        from broker.core.extras import own_version
 
-        try:
-            number = version("gpubroker")
-        except PackageNotFoundError:  # run from a checkout
-            number = "(not installed as a package)"
-        print(f"gpubroker {number}")  # noqa: T201  # the answer that was asked for
+        print(f"gpubroker {own_version()}")  # noqa: T201  # the answer that was asked for
         raise typer.Exit
 
 

@@ -1,10 +1,18 @@
-"""The command that installs optional parts of gpubroker."""
+"""The installed version of gpubroker, and the command that installs its optional parts."""
 
 import json
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+
+def own_version() -> str:
+    """The installed version of gpubroker."""
+    try:
+        return version("gpubroker")
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def install_command(*extras: str) -> str:

@@ -145,7 +145,11 @@ def _sentence(details: ErrorDetails) -> str:
         return f"must be {_LIMITS[kind]} {next(iter(context.values()))}; got {_quote_value(value)}"
     family = kind.partition("_")[0]
     if family in _EXPECTED and kind.endswith(("_type", "_parsing", "_from_float", "_number", "_attributes_type")):
-        quoted = f'; write it in quotes: "{_quote_value(value)}"' if family == "string" and _is_plain(value) else ""
+        quoted = (
+            f'; write it in quotes: "{_quote_value(value)}"'
+            if family == "string" and isinstance(value, int | float)
+            else ""
+        )
         return f"{_EXPECTED[family]}; got {_quote_value(value)}{quoted}"
     return details["msg"]
 
@@ -161,10 +165,6 @@ def _quote_value(value: object) -> str:
     text = str(value)
     short = text if len(text) <= 40 else text[:37] + "..."
     return repr(short) if isinstance(value, str) else short
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, bool | int | float)
 
 
 def _data_path(data: object, location: tuple[str | int, ...]) -> Path:

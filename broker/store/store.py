@@ -16,6 +16,7 @@ from sqlalchemy import delete, false, insert, select, update
 from broker.core.errors import StoreProblem, UnknownName
 from broker.core.events.events import EventBody
 from broker.core.events.views import JobView
+from broker.core.extras import own_version
 from broker.core.job.jobs import Job
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.market.places import drop_engine_if_closed
@@ -32,7 +33,7 @@ from broker.store.engine import copies, leader
 from broker.store.engine.copies import StoreCopy
 from broker.store.engine.database import Database, reads, rehearse
 from broker.store.engine.leader import LeaderRole, StillLeading
-from broker.store.engine.revisions import ensure_current, own_version
+from broker.store.engine.revisions import ensure_current
 from broker.store.engine.times import to_micros
 from broker.store.jobs.journal import Proof, StoreWriter, prove
 from broker.store.jobs.reader import StoreReader

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from broker.core.events.events import Submitted
+from broker.core.extras import own_version
 from broker.core.job.jobs import Job, MachineRequest
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
 from broker.store import open_store
-from broker.store.engine.revisions import own_version
 from tests.program import eventually, run, start
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]

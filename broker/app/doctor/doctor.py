@@ -5,7 +5,6 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -19,6 +18,7 @@ from broker.app.jobs.disk_space import MIN_FREE_BYTES
 from broker.app.service import autostart, background
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, RetryLater, StoreProblem
+from broker.core.extras import own_version
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.settings import settings_files, unknown_variables
 
@@ -58,10 +58,11 @@ def examine(make_broker: Callable[[], Broker]) -> Iterator[DoctorFinding]:
         yield DoctorFinding("settings", Health.PROBLEM, str(error), error.hint)
         return
     yield _settings_finding()
-    yield _disk_finding(broker.settings.home.absolute(), "GPUBROKER_HOME")
-    elsewhere = _store_folder(broker)
-    if elsewhere is not None:
-        yield _disk_finding(elsewhere, "GPUBROKER_STORE")
+    url, home = broker.settings.store or "", broker.settings.home.absolute()
+    store_folder = Path(url.partition(":///")[2].partition("?")[0]).absolute().parent
+    yield _disk_finding(home, "GPUBROKER_HOME")
+    if url.startswith("sqlite:") and store_folder != home:
+        yield _disk_finding(store_folder, "GPUBROKER_STORE")
     yield _runs_finding(broker)
     store = _store(broker)
     yield store
@@ -106,20 +107,13 @@ def _python() -> DoctorFinding:
         "python": python_version,
         "executable": sys.executable,
         "system": platform.platform(),
-        "gpubroker": _own_version(),
+        "gpubroker": own_version(),
     }
     if sys.version_info < _OLDEST_PYTHON:
         return DoctorFinding(
             "python", Health.PROBLEM, f"Python {python_version} is too old", "install Python 3.11 or newer", facts
         )
     return DoctorFinding("python", Health.OK, f"gpubroker {facts['gpubroker']} on Python {python_version}", facts=facts)
-
-
-def _own_version() -> str:
-    try:
-        return version("gpubroker")
-    except PackageNotFoundError:
-        return "(not installed as a package)"
 
 
 def _extras() -> Iterator[DoctorFinding]:
@@ -183,15 +177,6 @@ def _disk_finding(folder: Path, setting: str) -> DoctorFinding:
         fix = f"free some: checkpoints need it; or set {setting}"
         return DoctorFinding("disk", Health.NOTE, f"nearly full: {message} for {folder}", fix, facts)
     return DoctorFinding("disk", Health.OK, message, facts=facts)
-
-
-def _store_folder(broker: Broker) -> Path | None:
-    """The folder of a SQLite store that is not in the home folder."""
-    url = broker.settings.store or ""
-    folder = Path(url.partition(":///")[2].partition("?")[0]).absolute().parent
-    if not url.startswith("sqlite:") or folder == broker.settings.home.absolute():
-        return None
-    return folder
 
 
 def _runs_finding(broker: Broker) -> DoctorFinding:

@@ -25,10 +25,10 @@ from broker.core.errors import BrokerError
 from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import OwnerMustStart, SecretsMissing
+from broker.core.extras import own_version
 from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
 from broker.settings import environment_of, variable
-from broker.store.engine.revisions import own_version
 
 if TYPE_CHECKING:
     from broker.reconciler.loop import Tick

@@ -75,11 +75,12 @@ def plan(
     and takes one job, without --policy; nothing is uploaded. Exits with the code of `gpubroker submit`: 0 allowed, 2
     invalid file, 3 denied by a policy, 4 no capacity fits, 6 approval needed.
     """
+    from broker.app.policy.policies import load_policy, read_files
     from broker.cli.jobs import plan_view
 
     terminal = Terminal.of(context)
     terminal.only_here({"--policy": shown.policy})
-    policy_set = _what_if(terminal, shown)
+    policy_set = load_policy(terminal.broker(), read_files(shown.policy)) if shown.policy else None
     first_job, *other_jobs = job_options.requested_jobs(context, job or [], given, policy=policy_set)
     terminal.only_here({"with several jobs": other_jobs})
     if other_jobs:
@@ -101,12 +102,6 @@ def plan(
 def _poll_first(terminal: Terminal, job: Job, options: PlanOptions) -> None:
     terminal.adopt()
     poll_first_time(terminal, terminal.broker(), offline=options.offline, providers=job.constraints.providers)
-
-
-def _what_if(terminal: Terminal, options: PlanOptions) -> PolicySet | None:
-    from broker.app.policy.policies import load_policy, read_files
-
-    return load_policy(terminal.broker(), read_files(options.policy)) if options.policy else None
 
 
 def _load_plan(terminal: Terminal, job: Job, options: PlanOptions, policy_set: PolicySet | None) -> PlanResult:

@@ -18,6 +18,7 @@ from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceResponder
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, did_you_mean
+from broker.core.extras import own_version
 from broker.server.api import device_flow, problems
 from broker.server.api.callers import EntryControl, gate
 from broker.server.api.limits import RequestRate, UploadQuota, WrongTokens
@@ -25,7 +26,6 @@ from broker.server.api.paths import CONTENTS
 from broker.server.api.problems import HttpProblem
 from broker.server.api.routes import OPENAPI, ROUTES, UPLOADS
 from broker.server.api.transport import Transport
-from broker.store.engine.revisions import own_version
 
 MAX_BODY = 1_000_000
 """The most bytes in a request's body."""

@@ -1,12 +1,12 @@
 """Checks a store's revision, and makes or upgrades its tables. Alembic is imported only for these."""
 
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shlex import quote
 
 from sqlalchemy import Connection, delete, insert, inspect, select
 
 from broker.core.errors import StoreProblem
+from broker.core.extras import own_version
 from broker.store.engine.database import Database
 from broker.store.schema.jobs import SettingRow
 
@@ -35,14 +35,6 @@ def ensure_current(database: Database) -> None:
 def is_before_first(stamp: str) -> bool:
     """Whether a version before 0.3.0 made the store. Its revisions were numbers."""
     return stamp.isdigit()
-
-
-def own_version() -> str:
-    """The installed version of gpubroker."""
-    try:
-        return version("gpubroker")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _stamp(database: Database, connection: Connection) -> str | None:
