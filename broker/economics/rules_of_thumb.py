@@ -45,7 +45,7 @@ class QuotedRule:
 
 @dataclass(frozen=True, slots=True)
 class MarketFigures:
-    """Current prices that the rules are compared with. ``on_demand``: USD per GPU-hour by accelerator. ``spot`` and
+    """Current prices that the rules are compared with. ``on_demand``: USD per hour of one card, by name. ``spot`` and
     ``reserved``: price over on-demand of the same machine at the same place, one for each pair known."""
 
     on_demand: Mapping[str, float] = field(default_factory=dict)

@@ -94,11 +94,11 @@ def rules_advice(prices: CurrentPrices, assumptions: Assumptions, *, failing: bo
 
 
 def market_figures(prices: CurrentPrices) -> MarketFigures:
-    """The cheapest on-demand GPU-hour of each accelerator, and the prices of spot and reserved machines divided by the
+    """The rent of one card of each accelerator on demand, and the prices of spot and reserved machines divided by the
     on-demand price of the same machine at the same place."""
     on_demand = {}
     for name in prices.accelerators():
-        quote = prices.gpu_hour(name)
+        quote = prices.quote(name)
         if quote is not None:
             on_demand[name] = quote.usd_per_gpu_hour
     places: dict[tuple[object, ...], dict[CapacityType, float]] = {}

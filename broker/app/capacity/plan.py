@@ -1,9 +1,9 @@
 """The capacity plan: demand from files or recorded usage, prices from the market, recorded holdings."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from math import floor
+from math import ceil, floor
 from pathlib import Path
 
 from broker.app.advise.history import HOUR, Interval, hourly_use
@@ -12,7 +12,7 @@ from broker.app.capacity.limits import CapacityLimits
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
-from broker.core.market.price_basis import PriceBasis, usd_per_gpu_hour
+from broker.core.market.price_basis import MachineClass, PriceBasis, price_basis, usd_per_gpu_hour
 from broker.core.market.term_prices import TermPrices, term_name, term_prices
 from broker.core.values.accelerators import canonical
 from broker.economics.assumptions import DEFAULTS, Assumptions
@@ -101,7 +101,7 @@ def plan_accelerators(
     plans, plan_notes = [], [*notes, *limits.notes()]
     for accelerator, hours in demand.items():
         own_holdings = [recorded for recorded in holdings if recorded.holding.accelerator == accelerator]
-        basis = term_prices(offers[accelerator], now, accelerator)
+        basis = _rented_as_needed(term_prices(offers[accelerator], now, accelerator), offers[accelerator], hours)
         market = _burst_prices(accelerator, basis, prices, spot_share)
         for_sale = _purchase_options(accelerator, basis.terms, prices, market, assumptions)
         options, objections = limits.split_options(accelerator, for_sale, market)
@@ -229,6 +229,25 @@ def _stated_price(prices: Mapping[str, float], accelerator: str) -> float | None
     return prices.get(accelerator, prices.get(ANY_ACCELERATOR))
 
 
+def _rented_as_needed(prices: TermPrices, offers: Sequence[Offer], demand: Sequence[int]) -> TermPrices:
+    """The rent of the machine, of the same class and standing, with which this demand costs least: whole machines are
+    rented, and for three GPUs three single ones may cost less than a part of a cheap machine of eight."""
+    basis = prices.rent
+    if basis is None or basis.offer.count == 1:
+        return prices
+    accelerator, machine_class = basis.offer.accelerator or "", MachineClass.of(basis.offer)
+    others = (
+        price_basis(offers, basis.now, accelerator, per_machine=size, machine_class=machine_class)
+        for size in sorted({offer.count for offer in offers})
+    )
+    candidates = [basis, *(other for other in others if other is not None and other.standing is basis.standing)]
+
+    def cost(rent: PriceBasis) -> float:
+        return rent.usd * sum(ceil(gpus / rent.offer.count) * rent.offer.count for gpus in demand)
+
+    return replace(prices, rent=min(candidates, key=cost))
+
+
 def _burst_prices(
     accelerator: str, basis: TermPrices, prices: StatedPrices, spot_share: float | Mapping[str, float]
 ) -> BurstPrices:
@@ -243,9 +262,11 @@ def _burst_prices(
             hint=f"give it: --on-demand-price {accelerator}=2.50 (USD per GPU-hour)",
         )
     spot = price(prices.spot, basis.spot)
+    is_stated = _stated_price(prices.on_demand, accelerator) is not None
+    lot = 1 if basis.rent is None or is_stated else basis.rent.offer.count
     if isinstance(spot_share, Mapping):
-        return BurstPrices(on_demand, spot, 0.0 if spot is None else spot_share.get(accelerator, 0.0))
-    return BurstPrices(on_demand, spot, spot_share)
+        spot_share = 0.0 if spot is None else spot_share.get(accelerator, 0.0)
+    return BurstPrices(on_demand, spot, spot_share, lot)
 
 
 def _purchase_options(

@@ -157,12 +157,15 @@ def plan_capacity(
     """Evaluate every option and combine the plan. ``holdings``: those of this accelerator; past ones are left out, and
     commitments add no capacity: bursts up to the commitment cost nothing more. ``least_use``: the share of the hours,
     0 to 1, in which a GPU must have been needed to be held; ``not_renewed``: the numbers of holdings that may not be
-    held again at their price for their time. Raises InvalidInput for missing or invalid demand.
+    held again at their price for their time. Demand beyond what is held counts in whole rented machines. Raises
+    InvalidInput for missing or invalid demand.
     """
     if not demand:
         raise InvalidInput(f"{accelerator}: no demand is known")
     ranked = _stack(recorded for recorded in holdings if recorded.holding.ends > now)
     held = HeldCapacity.of((recorded.holding for _, recorded in ranked), now, kwh_usd, pue)
+    gpus_used = demand
+    demand = [gpus + -max(gpus - held.gpus, 0) % market.lot for gpus in demand]  # the last machine is paid for whole
     needed = gpus_needed(demand, least_use)
     evaluated = [_evaluate(demand, option, market, held, least_use) for option in options]
     choices = tuple(sorted(evaluated, key=_rank))
@@ -177,8 +180,8 @@ def plan_capacity(
     return CapacityPlan(
         accelerator=accelerator,
         hours=len(demand),
-        peak=max(demand),
-        mean=sum(demand) / len(demand),
+        peak=max(gpus_used),
+        mean=sum(gpus_used) / len(gpus_used),
         in_use=longest.in_use,
         held_gpus=held.gpus,
         market=market,
@@ -390,6 +393,8 @@ def _notes(
     best: EvaluatedOption | None,
     held: HeldCapacity,
 ) -> Iterable[str]:
+    if market.lot > 1:
+        yield f"rented in whole machines of {market.lot}: demand counts in steps of {market.lot} GPUs"
     if len(demand) < WEEK:
         yield f"only {len(demand)} h of demand are known: plan again with at least a week"
     if choices:

@@ -99,11 +99,13 @@ DAY, WEEK, QUARTER, YEAR = 24, 168, 13 * 168, 52 * 168
 
 @dataclass(frozen=True, slots=True)
 class BurstPrices:
-    """Prices of bursts. ``spot``: None if unavailable. ``spot_share``: the part of bursts on spot."""
+    """Prices of bursts. ``spot``: None if unavailable. ``spot_share``: the part of bursts on spot. ``lot``: the GPUs of
+    the machine that is rented, all of which are paid for."""
 
     on_demand: float
     spot: float | None
     spot_share: float = 0.0
+    lot: int = 1
 
     def __post_init__(self) -> None:
         positive("on-demand price", self.on_demand, "USD")

@@ -14,7 +14,11 @@ url = "https://aws.amazon.com/ec2/pricing/on-demand/"
 date = "{recent}"
 region = "us-east-1"
 engine = "skypilot"
-machines = [ {{ type = "h1", gpu = "H100", link = "nvlink", on_demand = "3.99" }} ]
+machines = [
+  {{ type = "h1", gpu = "H100", link = "nvlink", on_demand = "3.99" }},
+  {{ type = "a1", gpu = "A100-80GB", on_demand = "2.00" }},
+  {{ type = "a8", gpu = "A100-80GB", link = "nvlink", n = 8, on_demand = "12.00" }},
+]
 
 [[pages]]
 provider = "gcp"
@@ -92,7 +96,7 @@ def test_a_rule_of_thumb_has_the_break_even_of_the_command_that_it_names(answer:
     """$45,500 for an H100 in its server against $3.99 an hour: 10.7 hours a day, by both."""
     rules = answer("advise", "rules")["rules_of_thumb"]
     owned = {rule["command"]: rule["says"] for rule in rules if rule["rule"].startswith("above 6 h/day")}
-    assert len(owned) == 2, "the H100 of this price book, and the quoted build"
+    assert len(owned) == 3, "the cards of this price book, and the quoted build"
     for command, says in owned.items():
         found = answer(*command.split()[1:])["comparison"]["break_even"]["hours_per_day"]
         assert f"owning pays above {found:.1f} h/day" in says
@@ -155,3 +159,19 @@ def test_a_service_that_is_seldom_asked_is_told_of_scale_to_zero(answer: Any) ->
     seldom, often = ("\n".join(answer(*line, rate)["assumptions"]) for rate in ("0.14", "60"))
     assert "of the time at most: --assume idle_share=" in seldom
     assert "idle_share" not in often
+
+
+@pytest.mark.parametrize(("gpus", "usd", "month", "machine"), [(3, "2", "4380", 1), (7, "1.5", "8760", 8)])
+def test_a_plan_rents_the_machines_with_which_the_demand_costs_least(
+    answer: Any, write: Any, gpus: int, usd: str, month: str, machine: int
+) -> None:
+    """Three single cards for $2 are $6 an hour, a machine of eight $12; seven are $14. A month has 730 hours."""
+    demand = write("a100.csv", f"{gpus}\n" * 24 * 100)
+    plans = answer("capacity", "plan", "--demand", f"A100-80GB={demand}")
+    (plan,) = plans["plans"]
+    assert plan["prices"]["on_demand_usd_per_gpu_hour"] == usd
+    assert plan["scenarios"][0]["usd_per_month"]["expected"] == month
+    assert (plan["mean_gpus"], plan["peak_gpus"]) == (gpus, gpus)
+    notes = "\n".join([*plan["notes"], *plans["notes"]])
+    assert f"per GPU-hour of A100-80GB:{machine} (aws" in notes
+    assert ("rented in whole machines of 8: demand counts in steps of 8 GPUs" in notes) is (machine == 8)

@@ -144,7 +144,10 @@ url = "https://aws.amazon.com/ec2/pricing/on-demand/"
 date = "{date}"
 region = "us-east-1"
 engine = "skypilot"
-machines = [ {{ type = "p5", gpu = "H100", link = "nvlink", n = {gpus}, {prices} }} ]
+machines = [
+  {{ type = "p5.4xlarge", gpu = "H100", on_demand = "6.88" }},
+  {{ type = "p5", gpu = "H100", link = "nvlink", n = {gpus}, {prices} }},
+]
 
 [[pages]]
 provider = "vast"

@@ -69,6 +69,15 @@ def test_a_part_of_a_machine_is_not_bought_beside_what_is_held_nor_in_its_place(
     assert [(use.renew, use.renew_by) for use in eights.held] == [(8, "eight")]
 
 
+def test_what_is_rented_beyond_what_is_held_is_rented_in_whole_machines() -> None:
+    """Four are held for $1 each; six are needed: a machine of eight is rented for $2 a GPU. Of three, none is."""
+    prices = BurstPrices(2.0, None, lot=8)
+    costs = [
+        by_scenario(plan_capacity("H100", [gpus] * 24 * 60, NOW, prices, holdings=[held(1, 4, "4")])) for gpus in (6, 3)
+    ]
+    assert [cost[SupplyScenario.AS_IS] for cost in costs] == [pytest.approx(730 * (4 + 16)), pytest.approx(730 * 4)]
+
+
 def test_the_cost_of_a_month_is_that_of_the_year_with_its_season() -> None:
     """Ten GPUs, and forty in the last quarter: 17.5 on average at $2, not the forty of now."""
     demand = [10] * 39 * 168 + [40] * 13 * 168
