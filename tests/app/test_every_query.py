@@ -112,7 +112,6 @@ QUERIES: dict[str, Query] = {
     "StoreReading.billed_in": look(lambda r, _: r.billed_in(BillingMonth.of(NOW - timedelta(days=99)))),
     "StoreReading.bought_in_advance": look(lambda r, _: r.bought_in_advance(SpendingPeriod(SINCE, NOW, NOW))),
     "StoreReading.held_as_of": look(lambda r, _: r.held_as_of(SINCE)),
-    "StoreReading.job_count": look(lambda r, _: r.job_count({"team": ["team-1"]}, ["running"])),
     "StoreReading.jobs_spent_on_own": look(lambda r, _: r.jobs_spent_on_own("team-1", SINCE, NOW)),
     "StoreReading.last_reports": look(lambda r, job: r.last_reports([job])),
     "StoreReading.machine_hours": look(lambda r, job: r.machine_hours([job])),

@@ -125,7 +125,6 @@ def job_list(
             for view, bill in zip(matches.views, bills, strict=True)
         ],
         unreadable=[UnreadableResult.of(unreadable_job) for unreadable_job in matches.unreadable],
-        hidden=matches.hidden,
     )
 
 

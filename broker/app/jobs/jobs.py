@@ -234,12 +234,10 @@ def job_page(broker: Broker, criteria: JobListFilter, *, after: JobPlace | None,
 
 @dataclass(frozen=True, slots=True)
 class JobMatches:
-    """The jobs that match, newest first. ``unreadable``: those among them that this version cannot read. ``hidden``:
-    how many more match; None if not counted."""
+    """The jobs that match, newest first. ``unreadable``: those among them that this version cannot read."""
 
     views: Sequence[JobView]
     unreadable: Sequence[UnreadableJob]
-    hidden: int | None = None
 
 
 class JobCriteria(TypedDict, total=False):
@@ -265,12 +263,7 @@ def search(broker: Broker, **criteria: Unpack[JobCriteria]) -> JobMatches:
             _expand_patterns(reader, criteria.get("users", ()), "user"),
             _expand_patterns(reader, criteria.get("teams", ()), "team"),
         )
-        views = reader.jobs(states=state_names, users=users, teams=teams, limit=limit)
-        count = len(views) + len(reader.unreadable)
-        if count == limit:
-            hidden = reader.job_count({"user_name": users, "team": teams}, state_names) - count
-            return JobMatches(views, reader.unreadable, hidden)
-        return JobMatches(views, reader.unreadable, 0)
+        return JobMatches(reader.jobs(states=state_names, users=users, teams=teams, limit=limit), reader.unreadable)
 
 
 def _expand_patterns(reader: StoreReader, names: Collection[str], field: str) -> Collection[str]:

@@ -348,13 +348,12 @@ class UnreadableResult(Result):
 
 class JobList(Result):
     """Jobs, newest first; tasks of an array in the order of their start. ``as_of`` and ``time_scale`` as in the history
-    of a job. ``hidden``: how many more match; null if not counted."""
+    of a job."""
 
     as_of: Moment
     time_scale: Figure
     jobs: list[JobDetails]
     unreadable: list[UnreadableResult]
-    hidden: int | None = None
 
 
 class AttemptList(Result):

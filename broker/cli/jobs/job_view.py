@@ -71,8 +71,8 @@ _MIN_WIDE_COLUMNS = 110  # columns of a terminal that has room for reason and pr
 _MAX_METRICS = 3  # of a task
 
 
-def job_table(console: Console, job_list: JobList, limit: int) -> list[RenderableType]:
-    """One row per job; ``limit``: the number of rows that were asked for."""
+def job_table(console: Console, job_list: JobList, *, has_more: bool) -> list[RenderableType]:
+    """One row per job; ``has_more``: whether more jobs match."""
 
     def deadline_text(job: JobDetails) -> str:
         if job.deadline is None or job.state.final:
@@ -125,11 +125,9 @@ def job_table(console: Console, job_list: JobList, limit: int) -> list[Renderabl
     )
     attention = any(job.needs_attention for job in job_list.jobs)
     needs = [f"! a person must act: `{program_name()} status JOB` says how"] if attention else []
-    shown, hidden = len(job_list.jobs), job_list.hidden
-    more = f" of {shown + hidden:,}; --limit {shown + hidden} shows all" if hidden else ""
-    if hidden is None and shown == limit:
-        more = f"; there may be more: --limit {2 * limit}"
-    table = table_parts(console, columns, job_list.jobs, formats.plural(shown, "job") + more, *needs)
+    count = len(job_list.jobs)
+    more = f"more are not shown: `{program_name()} jobs list --limit {10 * count}`" if has_more else ""
+    table = table_parts(console, columns, job_list.jobs, formats.plural(count, "job"), more, *needs)
     return [*table, *time_scale_note(job_list.time_scale)]
 
 

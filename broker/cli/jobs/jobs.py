@@ -65,16 +65,18 @@ def list_jobs(
         "users": [_own_name(terminal)] if mine else users,
         "teams": filters.get("team", []),
         "array": arrays[0] if arrays else None,
-        "limit": limit,
+        "limit": limit + 1,  # one more shows whether there are more
     }
     job_list = _load_jobs(terminal, criteria)
+    has_more = len(job_list.jobs) > limit
+    job_list = job_list.model_copy(update={"jobs": job_list.jobs[:limit]})
     if as_json:
         terminal.answer(job_list)
         return
     for item in job_list.unreadable:
         terminal.say(f"skipped: job {item.id} cannot be read here: {item.because} ({item.hint})")
     if job_list.jobs:
-        terminal.show(*job_view.job_table(terminal.out, job_list, limit))
+        terminal.show(*job_view.job_table(terminal.out, job_list, has_more=has_more))
     elif not job_list.unreadable:
         terminal.show(
             "no matching jobs" if filters or mine else "no jobs yet; submit one with `gpubroker submit JOB.yaml`"

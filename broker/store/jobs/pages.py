@@ -53,19 +53,13 @@ def page(connection: Connection, job_filter: JobListFilter, *, after: JobPlace |
         .order_by(JobRow.submitted_at.desc(), JobRow.id.desc())
         .limit(limit + 1)
     )
-    team = func.coalesce(JobRow.team, "") if _all_open(job_filter.states) else JobRow.team
     if job_filter.visible is not None:
+        team = func.coalesce(JobRow.team, "") if _all_open(job_filter.states) else JobRow.team
         query = query.where(team.in_(sorted(job_filter.visible)))
-    if job_filter.teams:
-        query = query.where(one_of(team, job_filter.teams))
-    if job_filter.users:
-        query = query.where(one_of(JobRow.user_name, job_filter.users))
-    if job_filter.states:
-        query = query.where(JobRow.state.in_(job_filter.states))
     if after is not None:
         query = query.where(tuple_(JobRow.submitted_at, JobRow.id) < (to_micros(after.submitted_at), after.id))
-    query = query.where(no_task(alone=query.whereclause is None))
-    rows = connection.execute(query).all()
+    filters = {"team": job_filter.teams, "user_name": job_filter.users}
+    rows = connection.execute(_matching(query, filters, job_filter.states)).all()
     page_rows, reader = rows[:limit], quarantine.Quarantine()
     views = reader.views(page_rows)
     last = page_rows[-1] if len(rows) > limit else None
@@ -88,22 +82,16 @@ def newest(
     return connection.execute(_matching(query, filters, states, with_tasks=with_tasks)).all()
 
 
-def count(connection: Connection, filters: Mapping[str, Collection[str]], states: Sequence[str]) -> int:
-    """How many jobs match, as in `newest`, without tasks of arrays."""
-    query = select(func.count()).select_from(JobRow)
-    return connection.scalar(_matching(query, filters, states, with_tasks=False)) or 0
-
-
 def _matching(
-    query: Select[*tuple[Any, ...]], filters: Mapping[str, Collection[str]], states: Sequence[str], *, with_tasks: bool
+    query: Select[*tuple[Any, ...]],
+    filters: Mapping[str, Collection[str]],
+    states: Collection[str],
+    with_tasks: bool = False,
 ) -> Select[*tuple[Any, ...]]:
-    for column, values in filters.items():
+    for name, values in filters.items():
         if values:
-            query = query.where(
-                one_of(
-                    func.coalesce(getattr(JobRow, column), "") if _all_open(states) else getattr(JobRow, column), values
-                )
-            )
+            column = getattr(JobRow, name)
+            query = query.where(one_of(func.coalesce(column, "") if _all_open(states) else column, values))
     if states:
         query = query.where(JobRow.state.in_(states))
     if not with_tasks:

@@ -171,8 +171,6 @@ class StoreReader:
         rows = pages.newest(self._connection, filters, states=states, limit=limit, with_tasks=with_tasks)
         return self._quarantine.views(rows)
 
-    job_count = query(pages.count)
-
     def jobs_begun(self, prefix: str, *, limit: int, with_tasks: bool = False) -> Sequence[JobView]:
         """Jobs whose ids begin with ``prefix``, in the order of their ids; ``with_tasks``: include tasks of arrays."""
         return self._quarantine.views(
