@@ -210,11 +210,8 @@ def in_steps(elapsed: timedelta, billing: Billing) -> timedelta:
 def _segments(
     prices: Money | PriceSeries, start: datetime, end: datetime, billed_end: datetime
 ) -> Iterable[tuple[Money, datetime, datetime]]:
-    """Each hourly rate with the time from and to which it was in force within ``start`` … ``billed_end``.
-
-    Changes at or after ``end`` do not count: the machine was gone, the rest of its last step is billed at the price
-    before.
-    """
+    """Each hourly rate with the time in which it was in force within ``start`` … ``billed_end``; changes at or after
+    ``end``, when the machine was gone, do not count."""
     series = [(start, prices)] if isinstance(prices, Money) else list(prices)
     if not series or any(later[0] < earlier[0] for earlier, later in pairwise(series)):
         raise ValueError("prices must be in chronological order, at least one")

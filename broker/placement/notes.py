@@ -174,7 +174,8 @@ def _about_the_best(job: Job, effort: Effort, best: Placement) -> Iterator[str]:
         yield (
             f"warning: the best placement needs about {needed}, but the job is stopped after {duration_in_hours(limit)}"
         )
-    if effort.work is not None and job.max_cost is not None and best.expected_cost > job.max_cost:
+    costs_cash = best.money is not MoneyKind.AMORTISED
+    if costs_cash and effort.work is not None and job.max_cost is not None and best.expected_cost > job.max_cost:
         yield (
             f"the best placement is expected to cost {best.expected_cost.rounded()}, "
             f"but the job is paused at its `max_cost` of {job.max_cost.rounded()}"

@@ -45,6 +45,10 @@ class Supply:
     price: Quote | None
 
     @property
+    def obstacle(self) -> str:
+        return "no price of such a machine is known" if self.price is None else self.price.not_launched_on
+
+    @property
     def text(self) -> str:
         if not self.offers:
             return "no offer of such a machine is known"
@@ -117,7 +121,7 @@ def size_advice(
         accelerators=priced,
         parallelism=plan,
         supply=supply,
-        obstacle=_obstacle(supply) if supply else "",
+        obstacle=supply.obstacle if supply else "",
         constraint=constraint(plan, supply.price) if plan and supply else {},
         assumptions=tuple(notes),
     )
@@ -158,10 +162,6 @@ def _best(*quotes: Quote | None) -> Quote | None:
 def _price_order(row: PricedFit) -> tuple[bool, bool, float, int]:
     best = row.best
     return best is None, best is not None and not best.launchable, best.usd_per_hour if best else 0.0, row.fit.gpus
-
-
-def _obstacle(supply: Supply) -> str:
-    return "no price of such a machine is known" if supply.price is None else supply.price.not_launched_on
 
 
 def _parallelism(

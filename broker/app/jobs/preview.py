@@ -106,10 +106,9 @@ class Preview:
     refuse this one. ``estimate``: if nothing can start because setup is missing, the plan with every engine installed
     and reference prices allowed. ``machines``: what is free on owned machines that jobs share. ``first``: the first
     step after submission; None if it was not determined, or if the job would be queued. ``occupied``, ``market``: the
-    running attempts, and the inputs about offers, that the plan took into account. ``strange``: for a job without
-    placements, a sentence for each unknown provider that it names; also among the notes. ``alone``: for a job without
-    placements, the offers that its limits of providers, regions or capacity types alone exclude. ``array_refusal``:
-    why an array cannot begin although one task of it could.
+    running attempts, and the inputs about offers, that the plan took into account. ``alone``: for a job without
+    placements, the offers that one of its limits alone excludes. ``array_refusal``: why an array cannot begin although
+    one task of it could.
     """
 
     job: Job
@@ -129,7 +128,6 @@ class Preview:
     estimate: Plan | None = None
     machines: tuple[MachineUse, ...] = ()
     first: FirstMove | None = None
-    strange: tuple[str, ...] = ()
     alone: Mapping[Reason, Sequence[Offer]] = field(default_factory=dict)
     array_refusal: NotAllowed | None = None
 
@@ -217,10 +215,8 @@ def preview(
             result = result.noted(*missing_secrets_notes(job))
         result = result.noted(*pitfalls(job))
         if not result.plan.placements:
-            provider_notes = tuple(unknown_providers(broker, job))
-            return replace(result, strange=provider_notes, alone=_excluded_alone(broker, result, basis)).noted(
-                *provider_notes
-            )
+            result = replace(result, alone=_excluded_alone(broker, result, basis))
+            return result.noted(*unknown_providers(broker, job))
         facts_for = facts_of(reader, basis.policy, basis.now, occupied_in(reader, basis.policy, ()))
         admission = admit(
             result.job,

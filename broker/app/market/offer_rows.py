@@ -267,7 +267,7 @@ def unknown_providers(broker: Broker, job: Job) -> Iterator[str]:
             suggestion = (
                 did_you_mean(name, known_providers) or "; `gpubroker offers --by provider` lists those that are known"
             )
-            yield f"no provider {name!r} is known here{suggestion}"
+            yield f"warning: no provider {name!r} is known here{suggestion}"
 
 
 def _names_without_match(names: Iterable[str], known_names: Iterable[str]) -> list[str]:

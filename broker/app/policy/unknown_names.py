@@ -1,7 +1,7 @@
 """Unknown names in policy files. They may be misspelled, so that a rule applies to no person or has no approver."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from fnmatch import translate
 from itertools import chain
 from pwd import getpwnam
@@ -103,25 +103,21 @@ def _names_in_offers(broker: Broker) -> dict[str, Set[str]]:
     }
 
 
-def unknown_name_warnings(broker: Broker, policy: PolicySet, budgets: Sequence[BudgetSpec], job: Job) -> list[str]:
+def unknown_name_warnings(broker: Broker, policy: PolicySet, budgets: Sequence[BudgetSpec], job: Job) -> Iterator[str]:
     """A warning if a job's team is neither in a role of a person nor in a scope of the policy, although others are; and
     if scopes name no such project, but a similar one. ``budgets``: those that the job counts against."""
-    project, projects = job.project, [name for name in policy.names if name.kind == "project"]
-    similar = did_you_mean(project, [name.text for name in projects]) if project else ""
-    is_unknown = project is not None and not any(name.pattern.fullmatch(project) for name in projects)
-    found = [f"warning: no policy names project {project!r}{similar}"] if similar and is_unknown else []
-    team = job.team
-    if team is None or policy.teams or any(spec.teams for spec in budgets):
-        return found
+    projects = [name for name in policy.names if name.kind == "project"]
+    similar = did_you_mean(job.project or "", [name.text for name in projects])
+    if similar and not any(name.pattern.fullmatch(job.project or "") for name in projects):
+        yield f"warning: no policy names project {job.project!r}{similar}"
+    if job.team is None or policy.teams or any(spec.teams for spec in budgets):
+        return
     with broker.store.access.reading() as reader:
-        known_teams = {name for person in reader.people() for name in person.teams}
-    known_teams |= {name.text for name in policy.names if name.kind == "team"}
-    if not known_teams or team in known_teams:
-        return found
-    return [
-        *found,
-        f"warning: no person has a role in team {team!r}, and no policy names it{did_you_mean(team, known_teams)}",
-    ]
+        teams = {name for person in reader.people() for name in person.teams}
+    teams |= {name.text for name in policy.names if name.kind == "team"}
+    if teams and job.team not in teams:
+        similar = did_you_mean(job.team, teams)
+        yield f"warning: no person has a role in team {job.team!r}, and no policy names it{similar}"
 
 
 def _names_in_jobs(broker: Broker) -> dict[str, Set[str]]:

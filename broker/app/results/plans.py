@@ -176,9 +176,7 @@ class PlanResult(Result):
     ``missing``: what the first of these places lacks in setup, each with its fix.
     ``over_max_cost``: how many of all these cost more than ``max_cost``. ``machines``: our own ones that jobs share.
     ``basis``: on what the first placement's figures are counted, in a few words each, where the job does not say it;
-    ``notes``: what a person should know, warnings first; ``remarks``: what explains the figures.
-    ``unknown_providers``: a sentence, also among ``notes``, for each provider that a job without placements names and
-    that nobody knows."""
+    ``notes``: what a person should know, warnings first; ``remarks``: what explains the figures."""
 
     job: PlannedJob
     made_at: Moment
@@ -208,7 +206,6 @@ class PlanResult(Result):
     basis: list[str]
     notes: list[str]
     remarks: list[str]
-    unknown_providers: list[str]
     sizing: Sizing | None
 
     @classmethod
@@ -271,7 +268,6 @@ class PlanResult(Result):
             budget_shares=budget_share_results(job_preview.shares) if holding_admission else [],
             hold_lasts=hold_duration(held_money, plan, job_preview.max_duration, plan.made_at) if held_money else None,
             notes=sorted(plan.notes, key=lambda note: not note.startswith(WARNING)),
-            unknown_providers=job_preview.strange,
             sizing=sizing,
         )
 

@@ -196,55 +196,35 @@ def add_predecessors(requested: Sequence[Job], names: Sequence[str]) -> list[Job
 
 
 def requested_jobs(
-    context: typer.Context,
-    files: Sequence[Path],
-    given: JobOptions,
-    folder: Path | None = None,
+    context: typer.Context, files: Sequence[Path], given: JobOptions, folder: Path | None = None, *,
     policy: PolicySet | None = None,
-) -> list[Job]:
+) -> list[Job]:  # fmt: skip
     """The jobs of the files, one a document, or the one of the command after ``--``, in ``folder``. ``policy``: lists
     the teams (default: the active one). Raises `InvalidInput`."""
-    terminal = Terminal.of(context)
-    teams = frozenset[str]() if terminal.through_server else (policy or terminal.broker().policy()).teams
+    from broker.app.jobs.job_input import job_of_command, read_jobs
+
+    terminal, command = Terminal.of(context), command_after_dashes(context)
+    if command is None and not files:
+        raise InvalidInput("no job given", hint=f"give JOB.yaml, or a command: `{context.command_path} -- COMMAND`")
+    if command is None and folder is not None:
+        raise InvalidInput("--workdir is for a command after `--`", hint="write `workdir:` in the job file")
+    if command is not None and files:
+        raise InvalidInput(f"both a job file ({files[0]}) and a command are given", hint="give one of them")
+    if command is not None and not "".join(command[:1]).strip():
+        raise InvalidInput("nothing follows `--`", hint="write the job's command after it")
+    max_cost = None if given.max_cost is None else filters.price_option("--max-cost", given.max_cost)
+    limits = {"max_cost": max_cost, "max_duration": given.max_duration, "deadline": given.deadline}
+    changes, now = overrides(given.machine, given.name, num_nodes=given.nodes, **limits), datetime.now(UTC)
+    if not terminal.through_server:
+        broker = terminal.broker()
+        changes, now = replace(changes, teams=(policy or broker.policy()).teams), broker.clock.now()
     try:
-        return _requested_jobs(terminal, context, files, given, folder, teams)
+        if command is not None:
+            return [job_of_command(command, folder or Path.cwd(), now, changes)]
+        return [job for path in files for job in read_jobs(path, now, changes)]
     except InvalidInput as error:
         _add_price(error, terminal)
         raise
-
-
-def _requested_jobs(
-    terminal: Terminal,
-    context: typer.Context,
-    files: Sequence[Path],
-    given: JobOptions,
-    folder: Path | None,
-    teams: frozenset[str],
-) -> list[Job]:
-    from broker.app.jobs.job_input import job_of_command, read_jobs
-
-    now = datetime.now(UTC) if terminal.through_server else terminal.broker().clock.now()
-    job_overrides = overrides(
-        given.machine,
-        given.name,
-        num_nodes=given.nodes,
-        max_cost=None if given.max_cost is None else filters.price_option("--max-cost", given.max_cost),
-        max_duration=given.max_duration,
-        deadline=given.deadline,
-    )
-    job_overrides = replace(job_overrides, teams=teams)
-    command = command_after_dashes(context)
-    if command is None:
-        if not files:
-            raise InvalidInput("no job given", hint=f"give JOB.yaml, or a command: `{context.command_path} -- COMMAND`")
-        if folder is not None:
-            raise InvalidInput("--workdir is for a command after `--`", hint="write `workdir:` in the job file")
-        return [job for path in files for job in read_jobs(path, now, job_overrides)]
-    if files:
-        raise InvalidInput(f"both a job file ({files[0]}) and a command are given", hint="give one of them")
-    if not command or not command[0].strip():
-        raise InvalidInput("nothing follows `--`", hint="write the job's command after it")
-    return [job_of_command(command, folder or Path.cwd(), now, job_overrides)]
 
 
 _FRACTION = re.compile(r"of a card cannot be requested: write `([^`]+):1`")

@@ -39,9 +39,7 @@ _ANSWERS = {
 def plan_screen(console: Console, plan_result: PlanResult, *, explain: bool = False) -> Iterator[RenderableType]:
     """The whole plan: job, placements, verdict, money, notes. ``explain``: also every cost term and rejection."""
     yield _heading(plan_result)
-    yield from (Text(item, style="bold red") for item in plan_result.unknown_providers)
-    notes = [note for note in plan_result.notes if note not in plan_result.unknown_providers]
-    shown_notes = [*notes, *plan_result.remarks] if explain else notes[:_MAX_NOTES]
+    shown_notes = [*plan_result.notes, *plan_result.remarks] if explain else plan_result.notes[:_MAX_NOTES]
     yield from (_note(note) for note in shown_notes if note.startswith(WARNING))
     if plan_result.placements:
         yield from _placements(console, plan_result, plan_result.placements, plan_result.feasible)
@@ -61,7 +59,7 @@ def plan_screen(console: Console, plan_result: PlanResult, *, explain: bool = Fa
     if plan_result.waits_for_own_machines:
         yield Text("waiting: other jobs use the matching capacity; this job starts when a machine is free")
     if not explain and plan_result.placements and plan_result.rejected:
-        hidden_count = len(notes) - len(shown_notes)
+        hidden_count = len(plan_result.notes) - len(shown_notes)
         hidden_text = f", {formats.plural(hidden_count, 'more note')}" if hidden_count else ""
         offers_text = formats.plural(plan_result.rejected, "offer")
         yield Text(f"{offers_text} rejected{hidden_text}; `plan --explain` shows them", style="dim")

@@ -157,12 +157,8 @@ def plan_and_submit(terminal: Terminal, broker: Broker, requested: Job, manner: 
 def _confirm_and_submit(
     terminal: Terminal, broker: Broker, job_preview: Preview, manner: SubmitManner
 ) -> tuple[JobView, bool]:
-    """Show the plan, ask for confirmation, and submit. If the plan has become more expensive meanwhile, show it and ask
-    again. With ``--yes``, any cost within the job's own limits is confirmed. Raises `typer.Exit` if nothing is
-    submitted.
-
-    Returns the job, and whether Ctrl-C was pressed meanwhile: money is held by then, so the job's ID is printed first.
-    """
+    """Show the plan, ask, and submit; again if it became more expensive meanwhile, without ``--yes``. Raises
+    `typer.Exit` if nothing is submitted. Returns the job, and whether Ctrl-C was pressed once money was held."""
     from broker.app.jobs.details import details
     from broker.app.jobs.plans import plan_result
     from broker.app.jobs.snapshots import take_snapshot

@@ -183,10 +183,6 @@ def _purchase_type_text(offer: OfferResult) -> Text:
     return Text(kind, style=_PURCHASE_TYPE_STYLES.get(offer.capacity_type, ""))
 
 
-def _percent_or_blank(share: float | None) -> str:
-    return "" if share is None else formats.percent(share)
-
-
 _OFFER_COLUMNS: tuple[ValueColumn[OfferResult], ...] = (
     ValueColumn("provider", lambda row: row.provider),
     ValueColumn("region", lambda row: row.region, 2),
@@ -196,7 +192,9 @@ _OFFER_COLUMNS: tuple[ValueColumn[OfferResult], ...] = (
     ValueColumn("purchase type", _purchase_type_text),
     ValueColumn("$/GPU-h", lambda row: formats.rate(row.price_per_gpu_hour), align="right"),
     ValueColumn("$/h", lambda row: formats.rate(row.price_per_hour), 6, "right"),
-    ValueColumn("spot discount", lambda row: _percent_or_blank(row.spot_discount), 7, "right"),
+    ValueColumn(
+        "spot discount", lambda row: (row.spot_discount and formats.percent(row.spot_discount)) or "", 7, "right"
+    ),
     ValueColumn("available", lambda row: _AVAILABILITY_TEXTS[row.availability], 4),
     ValueColumn(
         "interruptions/h",

@@ -187,9 +187,6 @@ def alert_lines(event: WatchEvaluation | Delivery, broker: Broker) -> list[Any]:
     return [heading, *(Text(f"  {line}") for line in (event.state.seen, *event.seen.details))]
 
 
-_NO_WATCHES = Text("no watches; see gpubroker prices watch add --help", style="dim")
-
-
 def added_lines(watch: AddedWatch) -> Iterator[Text]:
     """The added watch and its current state."""
     yield Text.assemble("watching ", (watch.name, "bold"), f": {watch.waits_for}")
@@ -240,7 +237,7 @@ def watch_lines(console: Console, watch_list: WatchList) -> Iterator[RenderableT
             if any(alert.delivered_at is None for alert in watch.deliveries):
                 yield Text.assemble(f"{watch.name}: ", delivered(watch))
     else:
-        yield _NO_WATCHES
+        yield Text("no watches; see gpubroker prices watch add --help", style="dim")
     yield from map(delivery_text, watch_list.deliveries)
     recipients_text = ", ".join(f"{watch.name} ({watch.address})" for watch in watch_list.targets)
     yield (

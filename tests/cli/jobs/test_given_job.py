@@ -103,7 +103,7 @@ def notes_of(gpubroker: Run, tmp_path: Path, text: str) -> list[str]:
 
 def test_a_provider_that_nobody_knows_is_named_with_the_nearest(gpubroker: Run, tmp_path: Path) -> None:
     notes = notes_of(gpubroker, tmp_path, "resources: {infra: awss, accelerators: 'H100:8'}")
-    told = "no provider 'awss' is known here; did you mean 'aws'?"
+    told = "warning: no provider 'awss' is known here; did you mean 'aws'?"
     assert told in notes
     _, second, *rest = gpubroker("plan", str(tmp_path / "job.yaml")).out.splitlines()
     assert second == told, "before the offers that are rejected for other reasons"
