@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def registries() -> Registries:
     """All providers, engines and rules. Only commands that need them call this, so that `--help` imports none."""
-    from broker.app.service.background import program_command
+    from broker.app.jobs.background import program_command
     from broker.app.wiring import Registries
     from broker.engines.registry import ENGINES
     from broker.engines.registry import EXTRAS as ENGINE_EXTRAS

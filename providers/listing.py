@@ -48,7 +48,7 @@ class ListProvider(Generic[ListSettingsT]):
         return Api(self.name, url, self._settings, self._clock, login_hint=hint, per_second=self.per_second)
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
+        """See `broker.app.providers.DescribesSetup`."""
         return {"endpoints": {self.document: endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
 
 

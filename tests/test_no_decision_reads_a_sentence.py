@@ -21,7 +21,7 @@ ALLOWED = {
     ("broker/cli/render/errors.py", "problem.message not in error.message"),
     ("broker/cli/jobs/plan_view.py", "source in verdict.message"),
     # Whether it was logged already: the same error is logged once.
-    ("broker/app/alerts/watches.py", "last_error != str(error)"),
+    ("broker/app/market/watches.py", "last_error != str(error)"),
     ("broker/reconciler/controllers/enforcement.py", "self._trouble != str(error)"),
     ("broker/reconciler/worklist.py", "self._told.get(job.job_id) != job.because"),
     # Messages of external programs or libraries that have no code.

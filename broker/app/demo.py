@@ -16,13 +16,12 @@ from importlib.resources import files
 from pathlib import Path
 
 from broker.app.billing.report import ledger_faults
-from broker.app.jobs import jobs
+from broker.app.jobs import background, jobs
 from broker.app.jobs.preview import Preview, preview
 from broker.app.jobs.submit import submit
 from broker.app.market.market import freshen
 from broker.app.policy import policies
-from broker.app.results.service import DemoReport
-from broker.app.service import background
+from broker.app.service.documents import DemoReport
 from broker.app.wiring import Broker, Registries
 from broker.core.actors import Actor, ProcessAccount
 from broker.core.errors import BrokerError

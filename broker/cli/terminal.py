@@ -193,7 +193,7 @@ class Terminal:
         broker = self.broker()
         document = use_case(local_caller(broker, self.actor), *args, **kwargs)
         if row_of(use_case).action:
-            from broker.app.service.background import revive
+            from broker.app.jobs.background import revive
 
             revive(broker)  # waiting jobs may be allowed now, running ones must end
         return document
@@ -225,7 +225,7 @@ class Terminal:
             check_names(settings, registries.providers, registries.engines)
             self._broker = Broker(settings, registries, ProcessAccount(self.actor.identity))
             if look_after:
-                from broker.app.service.background import revive
+                from broker.app.jobs.background import revive
 
                 revive(self._broker)
         return self._broker
@@ -255,7 +255,7 @@ class Terminal:
     def refuse(self, error: BrokerError) -> int:
         """Print an expected error. Returns the exit code."""
         if self.as_json:
-            from broker.app.results.errors import ErrorDocument
+            from broker.app.documents import ErrorDocument
 
             self.answer(ErrorDocument.of(error))
         else:
@@ -333,7 +333,7 @@ def _console(*, stderr: bool) -> Console:
 
 def to_json(document: Any) -> str:
     """The text of a document."""
-    from broker.app.results.values import plain
+    from broker.app.documents import plain
 
     return json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
 

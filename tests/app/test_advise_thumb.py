@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.advise.assumptions import assumptions_from_files, load_assumptions
+from broker.app.assumptions import assumptions_from_files, load_assumptions
 from broker.app.policy import policies
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput

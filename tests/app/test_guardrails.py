@@ -10,7 +10,7 @@ from rich.console import Console
 from broker.app.jobs import approvals, details
 from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
-from broker.app.results.reasons import stop_text, wait_text
+from broker.app.jobs.reasons import stop_text, wait_text
 from broker.app.wiring import Broker
 from broker.cli.jobs import job_view
 from broker.core.events.outcomes import Cause, JobState

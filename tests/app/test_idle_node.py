@@ -3,7 +3,7 @@
 import pytest
 
 from broker.app.jobs import jobs
-from broker.app.results.reasons import wait_text
+from broker.app.jobs.reasons import wait_text
 from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker
 from broker.core.events import events as ev

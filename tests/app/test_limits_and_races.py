@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from broker.app.billing.report import spend
-from broker.app.jobs import jobs
+from broker.app.jobs import background, jobs
+from broker.app.service import passes
 from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
 from broker.app.jobs.preview import preview
 from broker.app.jobs.sealed_secrets import KEY_FILE, JobSecrets
 from broker.app.jobs.submit import DearerNow, submit
 from broker.app.market.market import market_for
-from broker.app.service import background
 from broker.app.service.duties import ReconcileDuty
 from broker.app.service.health import Pulses
 from broker.app.service.reconciler_setup import reconciler
@@ -179,9 +179,7 @@ def test_a_reconciler_gives_way_to_one_with_the_secrets(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "x")
     started: list[dict[str, str]] = []
-    monkeypatch.setattr(
-        "broker.app.service.background.subprocess.Popen", lambda *args, env, **more: started.append(env)
-    )
+    monkeypatch.setattr("broker.app.jobs.background.subprocess.Popen", lambda *args, env, **more: started.append(env))
     view = submit(broker, job(broker, "secrets: [HF_TOKEN]\n"), by=ANN)
     submit(broker, job(broker), None, by=ANN)
     monkeypatch.setattr("broker.reconciler.loop.Reconciler.tick", lambda self: Busy())
@@ -197,7 +195,7 @@ def test_a_reconciler_gives_way_to_one_with_the_secrets(
             return False
 
     broker.settings.reconcile_every = 0.001
-    assert background.run(broker), "it ended although work is left"
+    assert passes.run(broker), "it ended although work is left"
     assert started[0]["GPUBROKER_RECONCILER_TURN"] == broker.store.setting("reconciler_turn")
 
 

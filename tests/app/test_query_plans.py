@@ -24,13 +24,11 @@ from broker.app.advise import history
 from broker.app.alerts import approvers
 from broker.app.billing import budgets, charges, report
 from broker.app.capacity import plan as capacity_plan
-from broker.app.jobs import approvals, jobs
+from broker.app.jobs import approvals, background, jobs, unknown_names
 from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.bills import bill_of
 from broker.app.jobs.extension import extend
 from broker.app.jobs.submit import submit
-from broker.app.policy import unknown_names
-from broker.app.service import background
 from broker.app.use_cases.jobs import job_decisions
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, UnknownName

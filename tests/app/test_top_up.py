@@ -13,8 +13,8 @@ import pytest
 from broker.app.jobs import jobs
 from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
+from broker.app.jobs.reasons import wait_text
 from broker.app.jobs.submit import submit
-from broker.app.results.reasons import wait_text
 from broker.app.wiring import Broker
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from broker.app.billing.report import ledger_faults
-from broker.app.jobs import jobs
+from broker.app.jobs import background, jobs
 from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
 from broker.app.jobs.preview import NoFeasibleCapacity, preview
 from broker.app.jobs.sealed_secrets import JobSecrets
 from broker.app.jobs.submit import new_job_id, submit
 from broker.app.policy import policies
-from broker.app.service import background
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, LoginMissing, NotAllowed, UnknownName
 from broker.core.events import events as ev

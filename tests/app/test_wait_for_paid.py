@@ -8,8 +8,8 @@ import pytest
 
 from broker.app.jobs import jobs
 from broker.app.jobs.preview import preview
+from broker.app.jobs.reasons import wait_text
 from broker.app.jobs.submit import submit
-from broker.app.results.reasons import wait_text
 from broker.app.wiring import Broker
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState

@@ -20,10 +20,8 @@ from typing import Any
 
 from broker.app.advise import history
 from broker.app.billing import budgets, report
-from broker.app.jobs import approvals, jobs
+from broker.app.jobs import approvals, background, jobs, unknown_names
 from broker.app.jobs.submit import submit
-from broker.app.policy import unknown_names
-from broker.app.service import background
 from broker.app.wiring import Broker
 from broker.core.errors import UnknownName
 from broker.core.job.file import parse_job

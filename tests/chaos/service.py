@@ -10,7 +10,7 @@ from unittest import mock
 
 import cli
 from broker.agent.formats import Intervals
-from broker.app.jobs.runs_root import attempt_keys
+from broker.app.runs_root import attempt_keys
 from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker, Registries
 from broker.core.events import folding

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import create_engine, inspect, text
 
 from broker.app.billing.budgets import budget_rules
+from broker.app.jobs import reasons
 from broker.app.jobs.job_files import fetch_files, results
-from broker.app.results import reasons
 from broker.app.wiring import Broker
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import cli
-from broker.app.service import background
+from broker.app.jobs import background
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
 from broker.cli.program import asks_for_json, run

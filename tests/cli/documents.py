@@ -6,8 +6,8 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator
 
-from broker.app.results.catalogue import DOCUMENTS, JOB_FILE, document_class, schema_of
-from broker.app.results.values import Result
+from broker.app.documents import Result
+from broker.app.use_cases.catalogue import DOCUMENTS, JOB_FILE, document_class, schema_of
 
 # Commands whose documents are not called as they are; `approvals grant` has two.
 OF_OTHER_NAME = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from broker.app.results.queue import QueueResult, WaitingJob
+from broker.app.jobs.queue_documents import QueueResult, WaitingJob
 from broker.cli.jobs.queue_view import queue_table
 from broker.core.job.jobs import Priority
 from broker.core.values.money import Money

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker.app.policy import unknown_names
+from broker.app.jobs import unknown_names
 
 JOB = "name: tiny\nresources: {cpus: 1}\nrun: echo\nproject: assistants\nenvironment: staging\n"
 

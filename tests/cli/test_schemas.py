@@ -10,7 +10,7 @@ import pytest
 import yaml
 from jsonschema_rs import meta
 
-from broker.app.results.catalogue import DOCUMENTS, JOB_FILE, NAMES, POLICY_FILE, schema_of
+from broker.app.use_cases.catalogue import DOCUMENTS, JOB_FILE, NAMES, POLICY_FILE, schema_of
 from tests.actors import ANN, OLGA
 from tests.cli.conftest import Gpubroker
 from tests.cli.documents import check, names_of
@@ -205,12 +205,12 @@ def test_a_document_that_is_not_as_its_schema_says_is_found(gpubroker: Gpubroker
 
 
 def test_what_a_command_prints_has_a_schema() -> None:
-    """A model in `broker/app/results`, under the command's name in `DOCUMENTS`, or that of another command in
+    """A model in `broker/app`, under the command's name in `DOCUMENTS`, or that of another command in
     `OF_OTHER_NAME`. Schemas are documents of their own."""
     without = [
         words for words, command in ALL if any("--json" in one.opts for one in command.params) and not names_of(words)
     ]
-    assert set(without) == {("schema",)}, "name its document in results/catalogue.py"
+    assert set(without) == {("schema",)}, "name its document in use_cases/catalogue.py"
 
 
 def test_schemas_are_printed_and_listed(gpubroker: Gpubroker) -> None:

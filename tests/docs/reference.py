@@ -15,8 +15,8 @@ from typing import Any, get_args, get_origin
 import typer.main
 from pydantic import BaseModel
 
-from broker.app.results.catalogue import JOB_FILE, schema_of
 from broker.app.service import metrics
+from broker.app.use_cases.catalogue import JOB_FILE, schema_of
 from broker.cli.program import app
 from broker.core.job import jobs
 from broker.engines.registry import ENGINES

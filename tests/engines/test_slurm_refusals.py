@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.app.results.reasons import end_text, wait_text
+from broker.app.jobs.reasons import end_text, wait_text
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.jobs import Job
 from broker.core.market.offers import CapacityType

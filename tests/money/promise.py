@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from fractions import Fraction
 
-from broker.app.results.reasons import wait_text
+from broker.app.jobs.reasons import wait_text
 from broker.core.events.events import JobEnded
 from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.events.views import JobView

@@ -18,7 +18,7 @@ from broker.app.jobs import submit as submitting
 from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.bills import bill_of
 from broker.app.jobs.extension import extend
-from broker.app.results.reasons import wait_text
+from broker.app.jobs.reasons import wait_text
 from broker.core.errors import NotAllowed
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView

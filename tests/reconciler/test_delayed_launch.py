@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.results.reasons import wait_text
+from broker.app.jobs.reasons import wait_text
 from broker.core.errors import LoginMissing, Unreachable
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from broker.app.results.reasons import wait_text
+from broker.app.jobs.reasons import wait_text
 from broker.core.events import events as ev
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from broker.app.results.reasons import end_text, wait_text
+from broker.app.jobs.reasons import end_text, wait_text
 from broker.core.errors import LoginMissing, NoCapacity
 from broker.core.events import events as ev
 from broker.core.events.agent_events import CheckpointSaved, NoticeReceived

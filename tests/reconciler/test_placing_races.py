@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from broker.app.results.reasons import wait_text
+from broker.app.jobs.reasons import wait_text
 from broker.core.events.outcomes import JobState
 from broker.core.job.jobs import Job, Work
 from broker.core.market.offers import Billing

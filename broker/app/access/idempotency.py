@@ -5,8 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
-from broker.app.results.errors import kind_of
-from broker.app.results.values import json_text
+from broker.app.documents import json_text, kind_of
 from broker.app.wiring import Broker
 from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.errors import AskAPerson, BrokerError, InvalidInput, OutcomeUnknown

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from broker.app.results.values import Figure, Seconds
+from broker.app.documents import Figure, Seconds
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Job, MachineRequest, Model, Work
 from broker.core.values.accelerators import Accelerator, accelerator_names, lookup

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
 from broker.app.alerts.routes import combine_notices
-from broker.app.results.notices import NoticeList, RetriedNotices
+from broker.app.documents import Moment, Result
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, MissingExtra, UnknownName
 from broker.core.notices import Notice
@@ -28,6 +28,38 @@ if TYPE_CHECKING:
 
     from broker.store import Store
     from broker.store.outbox import Dispatch
+
+
+class NoticeResult(Result):
+    """One notice to one target. ``next_try`` is null when it was delivered or given up."""
+
+    target: str
+    title: str
+    made_at: Moment
+    delivered_at: Moment | None
+    tries: int
+    next_try: Moment | None
+    error: str
+
+    @classmethod
+    def of(cls, dispatch: Dispatch) -> Self:
+        return cls.from_parts(dispatch, title=dispatch.notice.title)
+
+
+class NoticeList(Result):
+    """Notices, sent and pending, newest first."""
+
+    notices: list[NoticeResult]
+
+
+class RetriedNotices(Result):
+    """How many notices were to be tried again, how many were sent just now, and why others could not be, by
+    recipient."""
+
+    retried: int
+    sent: int
+    errors: dict[str, str]
+
 
 Targets = Mapping[str, "SecretStr"]
 SETUP_HINT = "set GPUBROKER_NOTIFY__<NAME> to an Apprise URL, such as slack://… or mailto://…"

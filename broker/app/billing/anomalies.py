@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.alerts.routes import recipients
-from broker.app.results.reports import IncidentCauseResult, SpendingIncidentResult
+from broker.app.billing.report_documents import IncidentCauseResult, SpendingIncidentResult
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput

@@ -12,8 +12,7 @@ from typing import Protocol, cast
 from broker.app.alerts import approvers, notify
 from broker.app.alerts.routes import recipients
 from broker.app.billing import anomalies
-from broker.app.results.budgets import BudgetDetails, SpentUntil
-from broker.app.results.money import JobShareResult
+from broker.app.billing.budget_documents import BudgetDetails, JobShareResult, SpentUntil
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, UnknownName
 from broker.core.notices import Notice, Severity

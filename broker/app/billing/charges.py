@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.app.alerts.routes import recipients
+from broker.app.billing.charge_documents import ChargesResult, SkippedRows
 from broker.app.billing.charges_file import ExchangeRate, read_charges
 from broker.app.billing.focus_charges import is_focus_export, read_focus_charges
-from broker.app.results.charges import ChargesResult, SkippedRows
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, UnknownName
 from broker.core.events.views import AttemptView, JobView

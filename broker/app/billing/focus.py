@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.app.billing.focus_files import check_output_path, open_export
 from broker.app.billing.months import resolve_begun_month
-from broker.app.results.reports import FocusExportResult
+from broker.app.billing.report_documents import FocusExportResult
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.errors import UnknownName

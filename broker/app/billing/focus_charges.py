@@ -18,10 +18,10 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
+from broker.app.billing.charge_documents import SkippedRows
 from broker.app.billing.charges_file import MAX_CHARGE, ExchangeRate, csv_rows
 from broker.app.billing.focus_files import load_parquet
 from broker.app.billing.focus_runs import IDENTITY, Duplicates, export_files
-from broker.app.results.charges import SkippedRows
 from broker.core.errors import InvalidInput
 from broker.core.market.capacity import Charge
 from broker.core.values.money import Money

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.app.billing.focus_files import check_output_path, write_table
-from broker.app.billing.months import ALL_TIME, MONTH, ReportPeriod, months_before, report_timezone
-from broker.app.results.reports import SpendGroup, SpendReport, SpendTotal
+from broker.app.billing.months import ALL_TIME, MONTH, ReportPeriod, begun_period_bounds, months_before, report_timezone
+from broker.app.billing.report_documents import ForecastsReport, SpendGroup, SpendReport, SpendTotal
+from broker.app.finished_runs import finished_runs, peaks
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.events.views import JobView
@@ -23,6 +24,7 @@ from broker.core.market.offers import MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.ledger.budgets import periods_touching
 from broker.ledger.entries import Balance, faults
+from broker.ledger.finops.accuracy import measured_speeds, prediction_errors
 from broker.ledger.finops.focus.months import BillingMonth
 
 if TYPE_CHECKING:
@@ -271,3 +273,26 @@ def write_spend(out: Path, report: SpendReport) -> None:
 def _cells(row: SpendGroup) -> list[str | Decimal | float | int]:
     money = [Decimal(getattr(row, name).micros).scaleb(-6) for name in _MONEY]
     return [*row.values, *money, *(round(getattr(row, name), 6) for name in _HOURS), row.attempts, row.jobs]
+
+
+def forecasts_report(
+    broker: Broker, period: str, team: str | None = None, timezone: str | None = None
+) -> ForecastsReport:
+    """Predictions against outcomes of a period (`months.named_period`). Raises `UnknownName`, and `InvalidInput` for a
+    period that has not begun."""
+    zone_name = report_timezone(broker, timezone)
+    start, end = begun_period_bounds(broker, period, zone_name)
+    with broker.store.reading() as reader:
+        runs = finished_runs(reader, start, end, team)
+    unpredicted_count = sum(run.expected_hours is None for run in runs)
+    return ForecastsReport(
+        since=start,
+        until=end,
+        timezone=zone_name,
+        team=team,
+        runs=len(runs),
+        unpredicted=unpredicted_count,
+        unpredicted_share=unpredicted_count / len(runs) if runs else None,
+        errors=list(prediction_errors(runs)),
+        measured=list(measured_speeds(runs, peaks())),
+    )

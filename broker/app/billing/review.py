@@ -10,12 +10,18 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from broker.app.access.people import require_role
-from broker.app.advise.assumptions import active_assumptions
+from broker.app.assumptions import active_assumptions
 from broker.app.billing.budgets import budget_parts, budget_rules
 from broker.app.billing.months import report_timezone, resolve_begun_period
+from broker.app.billing.report_documents import (
+    FollowedAdviceResult,
+    ReviewedBudget,
+    ReviewedMonth,
+    ReviewedTeam,
+    ReviewReport,
+)
 from broker.app.billing.units import eligible_spot, measured_attempts, targets_of
 from broker.app.capacity.findings import capacity_findings
-from broker.app.results.reports import FollowedAdviceResult, ReviewedBudget, ReviewedMonth, ReviewedTeam, ReviewReport
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.actors import Actor

@@ -13,7 +13,7 @@ from pydantic import Field
 from broker.app.access.people import require_role
 from broker.app.billing.months import parse_month, report_timezone, resolve_begun_month, resolve_month
 from broker.app.billing.report import spend
-from broker.app.results.reports import ChargebackList, ChargebackStatement, ShowbackReport
+from broker.app.billing.report_documents import ChargebackList, ChargebackStatement, ShowbackReport
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.actors import Actor

@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from broker.app.advise.assumptions import active_assumptions
+from broker.app.assumptions import active_assumptions
 from broker.app.billing.months import begun_period_bounds, report_timezone
-from broker.app.billing.outcomes import TOKENS
+from broker.app.finished_runs import TOKENS
 from broker.app.wiring import Broker
 from broker.core.errors import UnknownName
 from broker.core.events.outcomes import JobState

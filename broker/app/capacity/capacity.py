@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from shlex import quote
 
-from broker.app.results.capacity import ChecklistStep, PurchaseChecklistResult
+from broker.app.capacity.documents import ChecklistStep, PurchaseChecklistResult
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, NotAllowed, UnknownName, did_you_mean

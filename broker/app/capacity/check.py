@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from broker.app.capacity.capacity import capacity_inventory
+from broker.app.capacity.purchase_documents import join_by_name
 from broker.app.capacity.purchases import find_seller
-from broker.app.results.purchases import join_by_name
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
 from broker.core.purchases.quotes import OrderState

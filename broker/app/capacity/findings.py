@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from broker.app.advise.assumptions import load_assumptions
 from broker.app.advise.history import HOUR, Interval
+from broker.app.assumptions import load_assumptions
 from broker.app.capacity.plan import full_hour, hourly_usage
 from broker.app.wiring import Broker
 from broker.core.market.offers import CapacityType, OfferQuery

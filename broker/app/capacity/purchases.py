@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from broker.app.alerts.routes import recipients
 from broker.app.capacity.plan import demand_from_history
+from broker.app.capacity.purchase_documents import PurchasePreviewResult
 from broker.app.market.market import freshen
-from broker.app.results.purchases import PurchasePreviewResult
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, NotAllowed, UnknownName

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from broker.app import runs_root
 from broker.app.access.callers import local_caller
-from broker.app.doctor.clouds import CLOUDS, bucket_findings, find_cloud
-from broker.app.doctor.providers import DoctorFinding, Health
-from broker.app.jobs import runs_root
+from broker.app.clouds import CLOUDS, bucket_findings, find_cloud
 from broker.app.market.offer_lists import matching_offers
 from broker.app.market.offer_rows import OfferFilter
+from broker.app.providers import DoctorFinding, Health
 from broker.app.use_cases.policies import apply_policy
 from broker.app.wiring import Broker
 from broker.core.actors import Actor

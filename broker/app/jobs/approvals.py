@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from broker.app.jobs.approval_reevaluation import record_answer, reevaluate
 from broker.app.jobs.jobs import find
-from broker.app.policy.unknown_names import has_account
+from broker.app.jobs.unknown_names import has_account
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName, did_you_mean

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from urllib.parse import unquote, urlsplit
 
-from broker.app.jobs.runs_root import search_root
+from broker.app.runs_root import search_root
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, StoreProblem
 from broker.core.job.jobs import Job

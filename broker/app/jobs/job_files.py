@@ -18,7 +18,7 @@ from broker.agent.checkpoints import Manifest
 from broker.agent.entries import FILE, apply_metadata, check_entry, leaves_through_link
 from broker.agent.names import draft, escape_unprintable, to_text
 from broker.agent.outputs import key_of, newest
-from broker.app.jobs.runs_root import run_folders
+from broker.app.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.core.errors import GiveUp, InvalidInput, Malformed, RetryLater, UnknownName
 from broker.core.events.views import JobView

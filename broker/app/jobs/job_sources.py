@@ -10,8 +10,9 @@ from broker.agent.entries import FILE, LINK
 from broker.agent.names import to_text
 from broker.agent.source_tree import TreeEntry, content_path
 from broker.agent.store import ObjectFolder
-from broker.app.jobs import job_files, runs_root
-from broker.app.results.kept_files import (
+from broker.app import runs_root
+from broker.app.jobs import job_files
+from broker.app.jobs.file_documents import (
     JobCheckpoints,
     JobDifference,
     JobOutputs,

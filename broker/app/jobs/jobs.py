@@ -8,7 +8,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from broker.app.jobs.runs_root import run_folders
+from broker.app.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, InvalidInput, NotAllowed, UnknownName, UnreadableJob

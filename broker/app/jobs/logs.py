@@ -4,9 +4,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from broker.app.jobs import jobs
-from broker.app.jobs.runs_root import run_folders
-from broker.app.service import background
+from broker.app.jobs import background, jobs
+from broker.app.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, RetryLater
 from broker.core.events.outcomes import JobState

@@ -7,7 +7,7 @@ import re
 
 from broker.agent.source_tree import tree_path
 from broker.agent.store import ObjectFolder
-from broker.app.jobs import runs_root
+from broker.app import runs_root
 from broker.app.jobs.sealed_secrets import SealedBox, attach_sealed_box
 from broker.app.jobs.snapshots import has_local_files, pool_name, refuse_local_buckets
 from broker.app.wiring import Broker

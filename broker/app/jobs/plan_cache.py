@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from weakref import WeakKeyDictionary
 
-from broker.app.jobs.pace import needs_conversion
 from broker.app.jobs.preview import PlanBasis, Preview, plan_job
 from broker.app.market.market import is_fresh, wants_sandbox
+from broker.app.market.pace import needs_conversion
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.job.jobs import Job

@@ -1,8 +1,8 @@
 """Plans as results: for the command line and the API."""
 
-from broker.app.doctor.clouds import missing_for
+from broker.app.clouds import missing_for
+from broker.app.jobs.plan_documents import PlanJudge, PlanResult
 from broker.app.jobs.preview import Preview, preview
-from broker.app.results.plans import PlanJudge, PlanResult
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.job.jobs import Job

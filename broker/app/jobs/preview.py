@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.app.advise.assumptions import active_assumptions
+from broker.app.assumptions import active_assumptions
 from broker.app.jobs import arrays, predecessors
 from broker.app.jobs.alternatives import (
     cached_reading,
@@ -20,12 +20,12 @@ from broker.app.jobs.alternatives import (
     submission_alternatives,
 )
 from broker.app.jobs.queue import MachineUse, hypothetical_views, machine_use
-from broker.app.jobs.recorded_capacity import ANY_ENGINE, is_recorded, recorded_offers, unreached_capacity_notes
 from broker.app.jobs.sealed_secrets import missing_secrets_notes
+from broker.app.jobs.unknown_names import unknown_name_warnings
 from broker.app.market.market import fresh_reading, market_for, wants_sandbox
 from broker.app.market.offer_rows import unknown_providers
+from broker.app.market.recorded_capacity import ANY_ENGINE, is_recorded, recorded_offers, unreached_capacity_notes
 from broker.app.market.strategy_history import record_market
-from broker.app.policy.unknown_names import unknown_name_warnings
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import Alternative, BrokerError, InvalidInput, NotAllowed, unknown_team_text
@@ -366,8 +366,8 @@ def _resolve_machines(job: Job, reader: StoreReader, now: datetime) -> tuple[Job
     policies, and the speeds that finished runs measured. Raises `InvalidInput`."""
     if job.model is None or job.resources:
         return job, None
-    from broker.app.advise.assumptions import with_measurements  # most jobs name their machines
     from broker.app.advise.model_job import size_job
+    from broker.app.assumptions import with_measurements  # most jobs name their machines
 
     rules = active_assumptions(reader)
     return size_job(job, with_measurements(reader, rules, now) if job.work is None else rules)

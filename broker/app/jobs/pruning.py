@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
+from broker.app.documents import Moment, Result
 from broker.app.jobs.retention import OverdueFiles, PrunedRunFolders, delete_overdue, overdue, prune
 from broker.app.jobs.snapshot_retention import (
     UnneededSnapshots,
@@ -12,7 +13,6 @@ from broker.app.jobs.snapshot_retention import (
     snapshot_expiry_test,
     unneeded_snapshots,
 )
-from broker.app.results.values import Moment, Result
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.events.views import JobView

@@ -9,7 +9,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
-from broker.app.jobs.runs_root import search_root
+from broker.app.runs_root import search_root
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, Role
 from broker.core.errors import BrokerError

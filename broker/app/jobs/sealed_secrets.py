@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker.agent.store import to_bytes
-from broker.app.jobs.runs_root import open_folder
 from broker.app.jobs.snapshots import pool_name
+from broker.app.runs_root import open_folder
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, ProcessAccount
 from broker.core.errors import InvalidInput, SecretsAbsent, StoreProblem

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from broker.agent.store import ObjectFolder
-from broker.app.jobs import runs_root
+from broker.app import runs_root
 from broker.app.jobs.retention import needed_by_open_jobs
 from broker.app.jobs.snapshots import pool_name
 from broker.app.wiring import Broker

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from broker.agent.source_tree import tree_path
-from broker.app.jobs import runs_root
+from broker.app import runs_root
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.actors import Actor

@@ -20,7 +20,7 @@ from typing import IO
 
 from broker.agent.store import make_private
 from broker.app.jobs.job_exec import exec_target, record_exec, start
-from broker.app.jobs.runs_root import run_folders
+from broker.app.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import AskAPerson, BrokerError, InvalidInput, RetryLater

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from broker.app.jobs import arrays
+from broker.app.jobs import arrays, background
 from broker.app.jobs.alternatives import denial_error, max_cost_error, max_duration_error, no_placement_error
 from broker.app.jobs.disk_space import check_space
 from broker.app.jobs.jobs import MAX_EARLIER_SESSIONS, refuse_second_session
@@ -28,11 +28,10 @@ from broker.app.jobs.preview import (
     submission,
 )
 from broker.app.jobs.resume import complete_resume_point
-from broker.app.jobs.runs_root import check_or_claim
 from broker.app.jobs.sealed_secrets import erase, missing_secrets, seal_secrets
 from broker.app.jobs.snapshots import check_snapshot_exists, take_snapshot
 from broker.app.market.market import fresh_reading, wants_sandbox
-from broker.app.service import background
+from broker.app.runs_root import check_or_claim
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, CommitUnknown, InvalidInput, NotAllowed, StoreProblem
@@ -122,7 +121,7 @@ class DearerNow(BrokerError):
 def submit(broker: Broker, job: Job, agreed_preview: Preview | None = None, *, by: Actor) -> JobView:
     """Submit the job as ``by``: hold its money, and request its first launch, queue it, or ask for approval. If the
     strategy decides where and when the job starts, it is queued and the reconciler asks the strategy. A reconciler must
-    run for the job to start: `broker.app.service.background.ensure`.
+    run for the job to start: `broker.app.jobs.background.ensure`.
 
     Takes the snapshot of its files first, unless the job has one (`broker.app.jobs.snapshots.with_snapshot`). A job
     that comes after others holds no money: it is judged now, and again when it begins. ``agreed_preview``: the plan

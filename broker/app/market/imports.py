@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from broker.app.market.polling import book_levels
-from broker.app.results.price_history import ImportedPrices
+from broker.app.market.price_documents import ImportedPrices
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, did_you_mean
 from broker.core.market.offers import SANDBOX, Offer, OfferQuery, SkippedRow

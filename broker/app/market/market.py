@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from broker.app.jobs import runs_root
+from broker.app import runs_root
 from broker.app.market.offer_rows import check_names
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
@@ -189,7 +189,7 @@ def market_for(
         freshen(broker, sandbox=wants_sandbox(job))
         with broker.store.reading() as reader:
             return market_for(broker, job, policy, by_carbon=by_carbon, reader=reader)
-    from broker.app.jobs.pace import paces_for  # slow to import, and listings of offers do not need them
+    from broker.app.market.pace import paces_for  # slow to import, and listings of offers do not need them
     from broker.app.market.risk import risks
     from broker.reconciler.controllers.placement import PlanInputs
 
@@ -298,8 +298,8 @@ def find_offers(broker: Broker, query: OfferQuery) -> OfferListing:
     total = broker.store.count_offers() if is_simulated else real_total
     now = broker.clock.now()
     if holdings := broker.store.holdings():
-        from broker.app.advise.assumptions import active_assumptions  # most stores have no recorded capacity
-        from broker.app.jobs.recorded_capacity import recorded_offers
+        from broker.app.assumptions import active_assumptions  # most stores have no recorded capacity
+        from broker.app.market.recorded_capacity import recorded_offers
 
         with broker.store.reading() as reader:
             assumptions = active_assumptions(reader)

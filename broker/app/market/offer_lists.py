@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from broker.app.market.market import find_offers
+from broker.app.market.offer_documents import OfferGroupList, OfferGroupResult, OfferList, OfferRiskList, OfferWithRisk
 from broker.app.market.offer_rows import ListedOffer, OfferFilter, count_hidden_old, matching_rows, sort_key
 from broker.app.market.risk import risks
-from broker.app.results.offers import OfferGroupList, OfferGroupResult, OfferList, OfferRiskList, OfferWithRisk
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offer_order import OfferOrder
@@ -54,7 +54,7 @@ _DIMENSIONS: dict[str, Callable[[Offer], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class MatchingOffers:
-    """All offers that match, at ``as_of`` (UTC). The other fields: see `broker.app.results.offers.OfferCounts`."""
+    """All offers that match, at ``as_of`` (UTC). The other fields: see `OfferCounts` of `offer_documents`."""
 
     rows: Sequence[ListedOffer]
     as_of: datetime

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, Literal, Self, get_args
 
-from broker.app.jobs.recorded_capacity import is_recorded
+from broker.app.market.recorded_capacity import is_recorded
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName, did_you_mean
 from broker.core.job.jobs import Job

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.alerts.routes import recipients
-from broker.app.results.prices import PolledProvider, PriceStatus
+from broker.app.market.price_documents import PolledProvider, PriceStatus
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, StoreProblem, UnknownName

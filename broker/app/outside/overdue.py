@@ -4,6 +4,8 @@ machines may still run, at a cost that is in no budget. They stay recorded until
 from collections.abc import Sequence
 from datetime import timedelta
 
+from broker.app.documents import json_text
+from broker.app.outside.documents import OverdueLaunch
 from broker.app.outside.launches import (
     PREFIX,
     OpenLaunch,
@@ -13,8 +15,6 @@ from broker.app.outside.launches import (
     spend_overdue,
     spend_overrun,
 )
-from broker.app.results.outside import OverdueLaunch
-from broker.app.results.values import json_text
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.values.money import Money

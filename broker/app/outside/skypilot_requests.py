@@ -15,7 +15,6 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from broker.app.jobs.runs_root import attempt_keys
 from broker.app.outside.launches import (
     PREFIX,
     AdmittedLaunch,
@@ -24,6 +23,7 @@ from broker.app.outside.launches import (
     judge_launch,
     resolve_submitter,
 )
+from broker.app.runs_root import attempt_keys
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, NotAllowed, UnreadableJob

@@ -120,7 +120,7 @@ def load_policy(broker: Broker, files: Mapping[str, str]) -> PolicySet:
     """The policy set of these texts; their rules of thumb are checked as well. Raises `InvalidInput`."""
     policy_set = broker.registries.load_policies(files)
     if any("assumptions" in text for text in files.values()):
-        from broker.app.advise.assumptions import assumptions_from_files  # only if a file has some
+        from broker.app.assumptions import assumptions_from_files  # only if a file has some
 
         assumptions_from_files(files)
     return policy_set
@@ -165,7 +165,7 @@ def activate(
 
 def policy_warnings(broker: Broker, policy: PolicySet) -> list[str]:
     """Warnings about valid files: conditions on optional fields, unknown names."""
-    from broker.app.policy.unknown_names import unknown_names
+    from broker.app.jobs.unknown_names import unknown_names
 
     return [*policy.warnings, *unknown_names(broker, policy)]
 

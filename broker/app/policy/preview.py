@@ -10,7 +10,7 @@ from broker.app.billing.budgets import BudgetLine
 from broker.app.policy.policies import difference, load_policy
 from broker.app.policy.rehearsal import Effect, JobOutcome, RehearsalResult, rehearse
 from broker.app.policy.replay import replay_decisions
-from broker.app.results.trials import (
+from broker.app.policy.trial_documents import (
     AffectedJob,
     BudgetChangeResult,
     BudgetTermsResult,

@@ -12,8 +12,8 @@ from enum import StrEnum
 from itertools import islice
 
 from broker.app.billing import budgets
-from broker.app.jobs.runs_root import run_folders
 from broker.app.market.market import freshen, wants_sandbox
+from broker.app.runs_root import run_folders
 from broker.app.service import reconciler_setup
 from broker.app.service.reconciler_setup import JudgeControllers
 from broker.app.wiring import Broker

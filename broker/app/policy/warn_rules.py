@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from broker.app.results.capacity_plan import WarnedRuleResult
+from broker.app.capacity.plan_documents import WarnedRuleResult
 from broker.app.wiring import Broker
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Verdict

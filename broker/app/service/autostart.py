@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.app.service import background
+from broker.app.jobs import background
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, StoreProblem
 from broker.settings import FILE, Settings, setting_variables, variable

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from broker.app.alerts.routes import recipients
+from broker.app.billing.charge_documents import ChargesResult
 from broker.app.billing.charges import fetch
 from broker.app.capacity.check import CapacityCheck, check_capacity
 from broker.app.capacity.purchases import buyer
@@ -21,9 +22,8 @@ from broker.app.jobs.sealed_secrets import publish_service_key
 from broker.app.jobs.snapshot_retention import delete_snapshots, snapshot_expiry_test, unneeded_snapshots
 from broker.app.outside.launches import OpenLaunch
 from broker.app.outside.overdue import end_overdue_launches
-from broker.app.results.charges import ChargesResult
-from broker.app.service.background import reconcile_passes
 from broker.app.service.health import Pulses
+from broker.app.service.passes import reconcile_passes
 from broker.app.service.sweep import GRACE, SweepResult, end_orphans, leftover_notice, sweep
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, StoreProblem

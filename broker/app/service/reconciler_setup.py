@@ -9,10 +9,10 @@ from broker.app.billing.anomalies import UnusualJobs
 from broker.app.billing.budgets import StoppingBudgets
 from broker.app.jobs.approval_reevaluation import ApprovalReevaluation
 from broker.app.jobs.queue import QueuePlanner
-from broker.app.jobs.runs_root import run_folders
 from broker.app.jobs.sealed_secrets import JobSecrets
 from broker.app.market.market import market_for
 from broker.app.market.strategy_history import record_market
+from broker.app.runs_root import run_folders
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.errors import OwnerOnly

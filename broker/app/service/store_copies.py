@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from broker.app.access.people import log
-from broker.app.results.service import RestoredStoreResult
-from broker.app.service.background import step_down
+from broker.app.jobs.background import step_down
+from broker.app.service.documents import RestoredStoreResult
 from broker.app.store_identity import signing_key, store_id
 from broker.app.wiring import Broker
 from broker.core.access.audit import AuditRecord

@@ -7,13 +7,13 @@ from pydantic import Field
 
 from broker.app.access.callers import Caller
 from broker.app.alerts import approvers
+from broker.app.capacity.purchase_documents import PurchaseResult
 from broker.app.jobs import approvals, details, extension
 from broker.app.jobs import queue as queues
 from broker.app.jobs.alternatives import JobLimits
-from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
-from broker.app.results.jobs import JobDetails
-from broker.app.results.purchases import PurchaseResult
-from broker.app.results.queue import QueueResult
+from broker.app.jobs.approval_documents import ApprovalList, ApprovalRequest, StandingGrantResult
+from broker.app.jobs.documents import JobDetails
+from broker.app.jobs.queue_documents import QueueResult
 from broker.app.use_cases.changes import Reason, changeable
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput

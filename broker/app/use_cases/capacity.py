@@ -16,12 +16,10 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from broker.app.access.callers import Caller
 from broker.app.capacity import capacity, purchases
+from broker.app.capacity.documents import CapacityList, RecordedCapacity
 from broker.app.capacity.findings import capacity_findings
-from broker.app.capacity.quote_requests import CapacityRequest
-from broker.app.policy.warn_rules import warned_rules
-from broker.app.results.capacity import CapacityList, RecordedCapacity
-from broker.app.results.capacity_plan import CapacityFindingList
-from broker.app.results.purchases import (
+from broker.app.capacity.plan_documents import CapacityFindingList
+from broker.app.capacity.purchase_documents import (
     PurchaseHistory,
     PurchaseList,
     PurchasePreviewResult,
@@ -29,6 +27,8 @@ from broker.app.results.purchases import (
     QuoteList,
     UndoTermsResult,
 )
+from broker.app.capacity.quote_requests import CapacityRequest
+from broker.app.policy.warn_rules import warned_rules
 from broker.app.use_cases.changes import Reason, single_line
 from broker.core.access.permissions import Permission
 from broker.core.errors import BrokerError, InvalidInput, Refused, UnknownName

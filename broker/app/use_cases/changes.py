@@ -21,7 +21,7 @@ from broker.core.events.views import JobView
 from broker.core.values.units import print_duration
 
 if TYPE_CHECKING:
-    from broker.app.results.jobs import JobDetails
+    from broker.app.jobs.documents import JobDetails
 
 _AWAITING = ("jobs.submit", "jobs.retry", "jobs.resume", "jobs.extend")  # requests that may need an approval first
 

@@ -13,10 +13,10 @@ from pydantic import Field
 from broker.app.access.callers import Caller
 from broker.app.jobs import details, job_files, job_sources, jobs
 from broker.app.jobs.bills import bills_of
-from broker.app.results.job_history import JobHistory, JobLedger, PlacementDecisions
-from broker.app.results.jobs import AttemptList, JobDetails, JobFileText, JobList, JobLogs, LoggedLine
-from broker.app.results.kept_files import CheckpointFiles, JobCheckpoints, JobOutputs
-from broker.app.results.trials import RecordedDecisions
+from broker.app.jobs.documents import AttemptList, JobDetails, JobFileText, JobList, JobLogs, LoggedLine
+from broker.app.jobs.file_documents import CheckpointFiles, JobCheckpoints, JobOutputs
+from broker.app.jobs.history_documents import JobHistory, JobLedger, PlacementDecisions
+from broker.app.policy.trial_documents import RecordedDecisions
 from broker.app.use_cases.changes import changeable
 from broker.app.use_cases.paging import Cursor, Limit, cursor_of, cursor_time, parse_cursor
 from broker.core.access.permissions import Permission

@@ -13,11 +13,10 @@ from pydantic import AwareDatetime, Field
 from broker.app.access.callers import Caller
 from broker.app.market import offer_lists, polling
 from broker.app.market.market import find_offers
+from broker.app.market.offer_documents import OfferGroupList, OfferList, OfferResult, OfferRiskList
 from broker.app.market.offer_rows import ListedOffer, OfferFilter, PriceKind, rows
+from broker.app.market.price_documents import PriceHistoryList, PriceStatus
 from broker.app.market.price_history import price_histories
-from broker.app.results.offers import OfferGroupList, OfferList, OfferResult, OfferRiskList
-from broker.app.results.price_history import PriceHistoryList
-from broker.app.results.prices import PriceStatus
 from broker.app.use_cases.paging import Cursor, cursor_of, parse_cursor
 from broker.app.use_cases.shared_results import share_result
 from broker.app.wiring import Broker

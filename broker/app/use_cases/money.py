@@ -9,16 +9,15 @@ from pydantic import Field
 
 from broker.app.access.callers import Caller
 from broker.app.billing import anomalies as unusual
-from broker.app.billing import budgets, charges, outcomes, report
+from broker.app.billing import budgets, charges, report
 from broker.app.billing import review as reviews
 from broker.app.billing import showback as months
 from broker.app.billing import units as unit_costs
+from broker.app.billing.budget_documents import BudgetDetails, BudgetList
+from broker.app.billing.charge_documents import BILLED_BY, BilledReport
 from broker.app.billing.focus import export
 from broker.app.billing.months import ReportPeriod, report_timezone
-from broker.app.billing.showback import Sharing
-from broker.app.results.budgets import BudgetDetails, BudgetList
-from broker.app.results.charges import BILLED_BY, BilledReport
-from broker.app.results.reports import (
+from broker.app.billing.report_documents import (
     ChargebackList,
     ChargebackStatement,
     FocusExportResult,
@@ -29,6 +28,7 @@ from broker.app.results.reports import (
     SpendGroup,
     SpendReport,
 )
+from broker.app.billing.showback import Sharing
 from broker.app.use_cases.changes import Reason
 from broker.app.use_cases.shared_results import share_result
 from broker.core.access.permissions import Permission
@@ -104,7 +104,7 @@ def units(
 
 def forecasts(by: Caller, period: NamedPeriod = "month", team: Team = None, timezone: Zone = None) -> ForecastsReport:
     """Predictions of plans compared with what happened."""
-    return outcomes.forecasts_report(by.broker, period, _single_team(by, team), timezone)
+    return report.forecasts_report(by.broker, period, _single_team(by, team), timezone)
 
 
 def anomalies(by: Caller, team: Team = None) -> IncidentList:

@@ -5,9 +5,9 @@ from typing import Annotated
 from pydantic import Field
 
 from broker.app.access.callers import Caller
+from broker.app.access.documents import AuditLog, CallerIdentity, PeopleList, TokenList
 from broker.app.access.people import audit_log, people
 from broker.app.access.tokens import tokens
-from broker.app.results.access import AuditLog, CallerIdentity, PeopleList, TokenList
 
 Name = Annotated[str | None, Field(max_length=200)]
 

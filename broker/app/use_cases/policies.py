@@ -11,8 +11,7 @@ from broker.agent.names import is_one_line
 from broker.app.access.callers import Caller
 from broker.app.jobs.preview import NothingToJudge
 from broker.app.policy import policies
-from broker.app.policy.preview import preview
-from broker.app.results.policies import (
+from broker.app.policy.documents import (
     ActivePolicy,
     AppliedPolicy,
     CheckedPolicy,
@@ -20,7 +19,8 @@ from broker.app.results.policies import (
     PolicyInForce,
     PolicyVersionList,
 )
-from broker.app.results.trials import PolicyPreviewResult, RecordedDecisions
+from broker.app.policy.preview import preview
+from broker.app.policy.trial_documents import PolicyPreviewResult, RecordedDecisions
 from broker.app.use_cases.changes import Reason
 from broker.app.use_cases.submission import JobText, submittable_job
 from broker.app.wiring import Broker

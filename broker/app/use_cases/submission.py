@@ -7,7 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from broker.app.access.callers import Caller
 from broker.app.alerts import approvers
 from broker.app.jobs import details
+from broker.app.jobs.documents import JobDetails, SubmissionTerms
 from broker.app.jobs.network_jobs import attach_sealed_secrets, attach_snapshot, mark_from_network, parse_received_job
+from broker.app.jobs.plan_documents import PlanResult
 from broker.app.jobs.plans import plan_result
 from broker.app.jobs.predecessors import find_predecessor
 from broker.app.jobs.preview import preview
@@ -15,8 +17,6 @@ from broker.app.jobs.resume import network_resumed_job, retried_job
 from broker.app.jobs.sealed_secrets import SealedBox, service_key
 from broker.app.jobs.snapshots import pool_name
 from broker.app.jobs.submit import submit
-from broker.app.results.jobs import JobDetails, SubmissionTerms
-from broker.app.results.plans import PlanResult
 from broker.app.use_cases.changes import changeable
 from broker.app.use_cases.table import IN_QUERY
 from broker.core.access.permissions import Permission

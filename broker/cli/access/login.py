@@ -68,7 +68,7 @@ def logout(context: typer.Context, as_json: AsJson = False) -> None:
 
     Commands use the store of this machine again.
     """
-    from broker.app.results.access import LoggedOut
+    from broker.app.access.documents import LoggedOut
     from broker.server.client import device_login, logins
 
     terminal = Terminal.of(context)
@@ -100,7 +100,7 @@ def whoami(context: typer.Context, as_json: AsJson = False) -> None:
         _show_identity(terminal, "", as_json=as_json)
         return
     if as_json:
-        from broker.app.results.access import LocalIdentity
+        from broker.app.access.documents import LocalIdentity
 
         roles = sorted(terminal.actor.roles)
         terminal.answer(LocalIdentity(name=terminal.actor.identity, roles=roles))

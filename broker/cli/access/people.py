@@ -17,7 +17,7 @@ from broker.core.actors import Role
 from broker.core.errors import UnknownName
 
 if TYPE_CHECKING:
-    from broker.app.results.access import PeopleList, PersonResult
+    from broker.app.access.documents import PeopleList, PersonResult
 
 app = typer.Typer(no_args_is_help=True, help="People of a team server: list, invite, give roles.")
 
@@ -68,8 +68,8 @@ def invite(
     At an identity provider (setting `sign_in`) people need no invitation: they are added when they first sign in. If
     their name is taken by then, --subject says that it is theirs. For programs, see `gpubroker tokens create`.
     """
+    from broker.app.access.documents import CreatedLink
     from broker.app.access.sessions import invite as use_case
-    from broker.app.results.access import CreatedLink
 
     lifetime = filters.time_span_option("--expires", expires)
     terminal = Terminal.of(context)
@@ -152,7 +152,7 @@ def _parse_role(name: str) -> Role | TeamRole:
 
 
 def _show_person(terminal: Terminal, person: Person) -> None:
-    from broker.app.results.access import PersonResult
+    from broker.app.access.documents import PersonResult
 
     terminal.result(PersonResult.of(person), lambda: [f"{person.name}: {person.in_words}"])
 

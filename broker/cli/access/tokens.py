@@ -16,7 +16,7 @@ from broker.core.access.permissions import TokenScope
 from broker.core.errors import UnknownName
 
 if TYPE_CHECKING:
-    from broker.app.results.access import AuditLine, AuditLog, TokenList, TokenResult
+    from broker.app.access.documents import AuditLine, AuditLog, TokenList, TokenResult
 
 app = typer.Typer(no_args_is_help=True, help="API tokens of a team server: create, list, revoke.")
 
@@ -46,8 +46,8 @@ def create(
     The token allows what its scopes say, but never more than its owner's roles. It is printed to stdout, all
     messages to stderr.
     """
+    from broker.app.access.documents import CreatedToken
     from broker.app.access.tokens import create as use_case
-    from broker.app.results.access import CreatedToken
 
     known_scopes = {token_scope.value: token_scope for token_scope in TokenScope}
     scope_names = scope or [TokenScope.READ.value]
@@ -88,8 +88,8 @@ def revoke(
     as_json: AsJson = False,
 ) -> None:
     """Revoke a token. It fails from the next request on."""
+    from broker.app.access.documents import TokenResult
     from broker.app.access.tokens import revoke as use_case
-    from broker.app.results.access import TokenResult
 
     terminal = Terminal.of(context)
     broker = terminal.broker()

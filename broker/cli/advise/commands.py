@@ -19,9 +19,9 @@ from broker.app.advise import savings as saving
 from broker.app.advise import serve as serving
 from broker.app.advise import size as sizing
 from broker.app.advise import speed as speeds
-from broker.app.advise.assumptions import list_assumptions
 from broker.app.advise.deploy import deploy as deployment
 from broker.app.advise.deploy.situation import DeployDemand
+from broker.app.assumptions import list_assumptions
 from broker.cli.advise import view
 from broker.cli.advise.inputs import EVERYWHERE, AnyModel, Ask, Gpu, Gpus, Model, Setting, row
 from broker.cli.option_groups import expand_options

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broker.app.advise.assumptions import load_assumptions, with_measurements
 from broker.app.advise.model_job import load_subject
 from broker.app.advise.places import RESIDENCIES, Places, check_providers, resolve_places
 from broker.app.advise.prices import CurrentPrices, current_prices, held_gpus
+from broker.app.assumptions import load_assumptions, with_measurements
 from broker.cli import completion
 from broker.cli.filters import RowFilter
 from broker.cli.terminal import Terminal

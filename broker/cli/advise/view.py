@@ -18,12 +18,12 @@ from broker.core.documents import print_document
 from broker.economics.figures import DisplayFormat, RuleCheck, count_text, number_text, usd_text
 
 if TYPE_CHECKING:
-    from broker.app.advise.assumptions import AssumptionList
     from broker.app.advise.buy_or_rent import BuyOrRentAdvice
     from broker.app.advise.deploy.situation import DeployAdvice
     from broker.app.advise.hardware import HardwareAdvice
     from broker.app.advise.savings import RulesAdvice
     from broker.app.advise.speed import SpeedAdvice
+    from broker.app.assumptions import AssumptionList
 
 
 _MAX_ROWS = 12  # rows of a table

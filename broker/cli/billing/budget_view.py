@@ -15,8 +15,7 @@ from broker.cli.service import notices
 from broker.core.ports import BudgetSpec
 
 if TYPE_CHECKING:
-    from broker.app.results.budgets import BudgetDetails, BudgetResult, BudgetScope
-    from broker.app.results.money import JobShareResult
+    from broker.app.billing.budget_documents import BudgetDetails, BudgetResult, BudgetScope, JobShareResult
 
 _MAX_ROWS = 20  # of held money
 

@@ -19,7 +19,7 @@ from broker.core.errors import InvalidInput, UnknownName
 from broker.ledger.finops.anomalies import AnomalyAnswer
 
 if TYPE_CHECKING:
-    from broker.app.results.reports import FocusExportResult, IncidentList
+    from broker.app.billing.report_documents import FocusExportResult, IncidentList
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -169,7 +169,7 @@ def _answer_incident(
     terminal: Terminal, team: str | None, day: str | None, answer: str | None, reason: str
 ) -> IncidentList:
     from broker.app.billing import anomalies as use_case
-    from broker.app.results.reports import IncidentList
+    from broker.app.billing.report_documents import IncidentList
 
     if answer is None or day is None or team is None:
         raise InvalidInput("an answer needs a team and a day", where="--answer", hint="see the examples of --help")

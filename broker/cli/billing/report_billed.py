@@ -19,8 +19,8 @@ from broker.core.errors import InvalidInput
 from broker.core.values.figures import join_names
 
 if TYPE_CHECKING:
+    from broker.app.billing.charge_documents import ChargesResult
     from broker.app.billing.showback import Sharing
-    from broker.app.results.charges import ChargesResult
 
 
 BILLED_EXAMPLES = examples(
@@ -60,8 +60,8 @@ def billed(
     difference as an adjustment. Amounts are for whole attempts. `gpubroker report charges --help` describes where
     charges come from.
     """
+    from broker.app.billing.charge_documents import BilledReport
     from broker.app.billing.charges import compare_export
-    from broker.app.results.charges import BilledReport
     from broker.app.use_cases.money import billed as use_case
     from broker.cli.billing import report_view
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from broker.app.results.charges import BilledReport, ChargesResult, ComparedGroup
-from broker.app.results.reports import spot_text, use_figures
+from broker.app.billing.charge_documents import BilledReport, ChargesResult, ComparedGroup
+from broker.app.billing.report_documents import spot_text, use_figures
 from broker.cli.render import formats
 from broker.cli.render.documents import Block, Grid, Heading, Paragraph, html
 from broker.cli.render.tables import ValueColumn, table_parts
@@ -18,7 +18,7 @@ from broker.core.values.units import zone
 from broker.ledger.finops.accuracy import MeasuredSpeed, PredictionError
 
 if TYPE_CHECKING:
-    from broker.app.results.reports import (
+    from broker.app.billing.report_documents import (
         ChargebackList,
         ChargebackStatement,
         FocusExportResult,

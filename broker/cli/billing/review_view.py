@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from broker.app.results.reports import target_text, use_figures
+from broker.app.billing.report_documents import target_text, use_figures
 from broker.cli.render import formats
 from broker.cli.render.documents import Block, Bullets, Grid, Heading, Paragraph
 from broker.core.values.money import Money
@@ -14,7 +14,7 @@ from broker.ledger.finops.advice import AdviceAnswer, AdviceVerdict, MonthAdvice
 from broker.ledger.finops.change import Change, Part
 
 if TYPE_CHECKING:
-    from broker.app.results.reports import ReviewedMonth, ReviewReport
+    from broker.app.billing.report_documents import ReviewedMonth, ReviewReport
 
 _PART_TEXTS = {
     Part.NEW: "New: ran in this period only",

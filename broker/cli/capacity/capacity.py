@@ -134,7 +134,7 @@ def add(
     --hourly or both; 0 for free capacity.
     """
     from broker.app.capacity import capacity as use_case
-    from broker.app.results.capacity import RecordedCapacity
+    from broker.app.capacity.documents import RecordedCapacity
     from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
@@ -161,7 +161,7 @@ def add(
 def remove(context: typer.Context, number: HoldingNumber, as_json: AsJson = False) -> None:
     """Delete a record that was added by mistake. Cancels nothing at a provider."""
     from broker.app.capacity import capacity as use_case
-    from broker.app.results.capacity import RecordedCapacity
+    from broker.app.capacity.documents import RecordedCapacity
     from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
@@ -194,7 +194,7 @@ def proof(
 ) -> None:
     """Write the document that was kept with a record: the stored invoice (checksum verified)."""
     from broker.app.capacity.capacity import read_proof
-    from broker.app.results.capacity import HoldingProofResult
+    from broker.app.capacity.documents import HoldingProofResult
 
     terminal = Terminal.of(context)
     name, content = read_proof(terminal.broker(), number)

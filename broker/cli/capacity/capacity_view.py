@@ -18,9 +18,9 @@ from broker.core.purchases.quotes import PurchaseProduct, Undo
 
 if TYPE_CHECKING:
     from broker.app.capacity.check import CapacityCheck
-    from broker.app.results.capacity import CapacityList, PurchaseChecklistResult, RecordedCapacity
-    from broker.app.results.proposal import ProposalLineResult, ProposalResult
-    from broker.app.results.purchases import (
+    from broker.app.capacity.documents import CapacityList, PurchaseChecklistResult, RecordedCapacity
+    from broker.app.capacity.proposal import ProposalLineResult, ProposalResult
+    from broker.app.capacity.purchase_documents import (
         PurchaseHistory,
         PurchaseList,
         PurchasePreviewResult,

@@ -108,7 +108,7 @@ def plan(context: typer.Context, given: CapacityPlanOptions, drawing: Drawing, a
     the records of `capacity list`.
     """
     from broker.app.capacity import plan as use_case
-    from broker.app.results.capacity_plan import CapacityPlanList
+    from broker.app.capacity.plan_documents import CapacityPlanList
     from broker.cli.capacity import plan_view
 
     terminal = Terminal.of(context)
@@ -190,7 +190,7 @@ def _stated_prices(given: CapacityPlanOptions) -> StatedPrices:
 
 def _assumptions(broker: Broker, assignments: Sequence[str] | None = None) -> Assumptions:
     """Those of the active policies, then as the command says."""
-    from broker.app.advise.assumptions import load_assumptions
+    from broker.app.assumptions import load_assumptions
     from broker.cli.advise.inputs import override_stated, stated_assumptions
 
     base = load_assumptions(broker.settings.store_url, lambda: broker)

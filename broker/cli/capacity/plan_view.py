@@ -15,7 +15,7 @@ from broker.economics.reserve.holdings import SupplyScenario
 from broker.economics.reserve.planner import required_share
 
 if TYPE_CHECKING:
-    from broker.app.results.capacity_plan import (
+    from broker.app.capacity.plan_documents import (
         AcceleratorPlan,
         BurstMix,
         CapacityPlanList,

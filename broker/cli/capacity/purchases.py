@@ -18,7 +18,7 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import AskAPerson, InvalidInput, RetryLater
 
 if TYPE_CHECKING:
-    from broker.app.results.purchases import PurchaseResult
+    from broker.app.capacity.purchase_documents import PurchaseResult
 
 
 PurchaseId = Annotated[str, typer.Argument(metavar="PURCHASE", help="ID in `gpubroker capacity purchases`.")]
@@ -169,8 +169,8 @@ def buy(
 
 def _buy_lines(terminal: Terminal, file: Path, lines: list[int], payer: PayerOptions) -> None:
     from broker.app.capacity.proposal import buy_lines
+    from broker.app.capacity.purchase_documents import PurchaseList
     from broker.app.capacity.purchases import Payer
-    from broker.app.results.purchases import PurchaseList
     from broker.cli.capacity import capacity_view
 
     purchase_list = PurchaseList.of(
@@ -220,15 +220,15 @@ def purchases(
 
 
 def _advance(terminal: Terminal, id: str) -> PurchaseResult:
+    from broker.app.capacity.purchase_documents import PurchaseResult
     from broker.app.capacity.purchases import buyer
-    from broker.app.results.purchases import PurchaseResult
 
     return PurchaseResult.of(buyer(terminal.broker()).advance(id))
 
 
 def grant(terminal: Terminal, id: str, binding: str | None) -> None:
     """Approve a purchase. The last approval orders it; what this machine cannot order now, the server will."""
-    from broker.app.results.purchases import PurchaseResult
+    from broker.app.capacity.purchase_documents import PurchaseResult
     from broker.app.use_cases.capacity import approve_purchase
 
     purchase = terminal.ask(approve_purchase, id, binding)
@@ -264,7 +264,7 @@ def undo(
     for it: --dry-run shows how much, --at-most accepts it. The buyer, an approver of it or an administrator may do so.
     The rest of its money is released.
     """
-    from broker.app.results.purchases import UndoTermsResult
+    from broker.app.capacity.purchase_documents import UndoTermsResult
     from broker.app.use_cases import capacity
     from broker.cli.capacity import capacity_view
     from broker.core.purchases.purchases import PurchaseState

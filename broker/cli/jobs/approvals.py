@@ -22,9 +22,9 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import BrokerError, InvalidInput
 
 if TYPE_CHECKING:
-    from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
-    from broker.app.results.jobs import JobDetails
-    from broker.app.results.purchases import PurchaseResult
+    from broker.app.capacity.purchase_documents import PurchaseResult
+    from broker.app.jobs.approval_documents import ApprovalList, ApprovalRequest, StandingGrantResult
+    from broker.app.jobs.documents import JobDetails
 
 app = typer.Typer(no_args_is_help=True, help="Approval requests: list, grant or refuse them; standing grants.")
 
@@ -193,7 +193,7 @@ def _create_standing_grant(
     terminal: Terminal, options: StandingOptions, stated: Mapping[str, object], reason: str
 ) -> None:
     from broker.app.jobs import approvals
-    from broker.app.results.approvals import StandingGrantResult
+    from broker.app.jobs.approval_documents import StandingGrantResult
     from broker.core.values.units import parse_money
 
     terminal.only_here(stated)

@@ -110,9 +110,8 @@ def _show_return_command(terminal: Terminal, broker: Broker, view: JobView, *, h
 def _wait_until_open(terminal: Terminal, broker: Broker, view: JobView) -> None:
     """Wait until the session can be entered, and print how. Raises `typer.Exit` if it ends before, or needs a person to
     continue."""
-    from broker.app.jobs import jobs
+    from broker.app.jobs import background, jobs
     from broker.app.jobs.details import details
-    from broker.app.service import background
     from broker.cli.jobs import job_view
     from broker.cli.jobs.follow import exit_code, show_detached
 

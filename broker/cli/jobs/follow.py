@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 import typer
 from rich.text import Text
 
-from broker.app.jobs import details, jobs, logs
+from broker.app.jobs import background, details, jobs, logs
 from broker.app.jobs.logs import LogLine, OutputFollower, WantedOutput
-from broker.app.results.program_name import program_name
-from broker.app.results.story import MachineContext, machine_context
-from broker.app.service import background
+from broker.app.jobs.story import MachineContext, machine_context
+from broker.app.program_name import program_name
 from broker.app.use_cases.jobs import show_job
 from broker.cli.jobs.job_view import event_line, return_commands, state_text, step_text
 from broker.cli.render import formats
@@ -33,8 +32,8 @@ from broker.core.job.arrays import task_id
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from broker.app.results.job_history import JobHistory
-    from broker.app.results.jobs import JobDetails
+    from broker.app.jobs.documents import JobDetails
+    from broker.app.jobs.history_documents import JobHistory
     from broker.app.wiring import Broker
     from broker.server.client.team_api import TeamApi
 

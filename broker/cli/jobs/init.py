@@ -77,7 +77,7 @@ def init(
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"cannot be written: {error.strerror}", where=str(file)) from error
-    from broker.app.results.jobs import WrittenJobFile
+    from broker.app.jobs.documents import WrittenJobFile
 
     message = f"Wrote {file}. To see its cost: gpubroker plan {file}"
     left = [f"Not carried over from {source}:", *(f"  - {sentence}" for sentence in lost)] if lost else []

@@ -22,8 +22,7 @@ from broker.core.errors import InvalidInput, Malformed, Unreachable
 from broker.core.values.figures import gigabytes
 
 if TYPE_CHECKING:
-    from broker.app.jobs.pruning import PrunedCheckpoints
-    from broker.app.results.kept_files import (
+    from broker.app.jobs.file_documents import (
         FetchedFilesResult,
         FinishedCheckpointResult,
         JobCheckpoints,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
         OutputResult,
         SourceEntry,
     )
+    from broker.app.jobs.pruning import PrunedCheckpoints
     from broker.core.job.snapshots import GitState
 
 FILES_EXAMPLES = examples(
@@ -127,7 +127,7 @@ def get(context: typer.Context, job: JobReference, wanted: FetchOptions, as_json
 
 def _fetch(terminal: Terminal, job: str, options: FetchOptions) -> FetchedFilesResult:
     from broker.app.jobs import job_files, jobs
-    from broker.app.results.kept_files import FetchedFilesResult
+    from broker.app.jobs.file_documents import FetchedFilesResult
     from broker.cli.jobs.snapshot_view import bytes_bar
 
     broker = terminal.broker()
@@ -145,8 +145,8 @@ def _fetch(terminal: Terminal, job: str, options: FetchOptions) -> FetchedFilesR
 
 
 def _fetch_from_server(terminal: Terminal, job: str, options: FetchOptions) -> FetchedFilesResult:
+    from broker.app.jobs.file_documents import FetchedFilesResult
     from broker.app.jobs.job_files import fetch_files
-    from broker.app.results.kept_files import FetchedFilesResult
     from broker.cli.jobs.snapshot_view import bytes_bar
     from broker.server.client import output
 
@@ -213,7 +213,7 @@ def _size(entry: SourceEntry | OutputResult) -> str:
 
 def output_lines(console: Console, job_outputs: JobOutputs) -> Iterator[RenderableType]:
     """One row per file, and their folder."""
-    from broker.app.results.program_name import program_name
+    from broker.app.program_name import program_name
 
     if not job_outputs.files:
         patterns_text = f"; its `outputs:` are {', '.join(job_outputs.outputs)}" if job_outputs.outputs else ""
@@ -247,7 +247,7 @@ def fetched_text(fetched_files: FetchedFilesResult) -> str:
 
 def checkpoint_lines(console: Console, job_checkpoints: JobCheckpoints) -> Iterator[RenderableType]:
     """One row per checkpoint, and how many are kept."""
-    from broker.app.results.program_name import program_name
+    from broker.app.program_name import program_name
 
     if not job_checkpoints.checkpoints:
         yield Text(f"{job_checkpoints.id} has no complete checkpoint")

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from broker.app.results import reasons
-from broker.app.results.job_history import JobHistory
-from broker.app.results.jobs import AttemptDetails, AttemptList, JobDetails, JobList, PauseKind, TaskStates
-from broker.app.results.program_name import program_name
-from broker.app.results.story import MachineContext, StoryLine, Tone, cause_text, story_line, story_lines, use_text
+from broker.app.jobs import reasons
+from broker.app.jobs.documents import AttemptDetails, AttemptList, JobDetails, JobList, PauseKind, TaskStates
+from broker.app.jobs.history_documents import JobHistory
+from broker.app.jobs.story import MachineContext, StoryLine, Tone, cause_text, story_line, story_lines, use_text
+from broker.app.program_name import program_name
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, indent_text, table_parts
 from broker.core.events.events import Event
@@ -23,7 +23,7 @@ from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.values.money import Money
 
 if TYPE_CHECKING:
-    from broker.app.results.money import BudgetShareResult, MoneyByKind
+    from broker.app.billing.budget_documents import BudgetShareResult, MoneyByKind
 
 _STATES = {
     JobState.SUCCEEDED: "green",

@@ -20,9 +20,9 @@ from broker.core.errors import InvalidInput
 from broker.core.events.outcomes import JobState
 
 if TYPE_CHECKING:
+    from broker.app.jobs.documents import JobDetails, JobList
+    from broker.app.jobs.history_documents import JobHistory
     from broker.app.jobs.jobs import JobCriteria
-    from broker.app.results.job_history import JobHistory
-    from broker.app.results.jobs import JobDetails, JobList
 
 _JOBS = RowFilter(state=completion.states, team=completion.teams, user=completion.users, array=completion.jobs)
 app = typer.Typer(no_args_is_help=True, help="List, follow and control submitted jobs.")
@@ -91,7 +91,7 @@ def _own_name(terminal: Terminal) -> str:
 
 
 def _load_jobs(terminal: Terminal, criteria: JobCriteria) -> JobList:
-    from broker.app.results.jobs import JobList
+    from broker.app.jobs.documents import JobList
 
     if terminal.through_server:
         parameters = {
@@ -234,8 +234,8 @@ def logs(
     The lines of an array begin with the number of their task: `[3] loss 0.52`. With --follow they come as they are
     printed, otherwise task by task.
     """
+    from broker.app.jobs.documents import JobLogs, LoggedLine
     from broker.app.jobs.logs import WantedOutput
-    from broker.app.results.jobs import JobLogs, LoggedLine
     from broker.cli.jobs.follow import follow_logs, line_with_origin, no_output_text, output_lines, print_output
     from broker.cli.jobs.job_view import state_text
 
@@ -292,7 +292,7 @@ def cancel(
 
     With --json, one named JOB is printed as a document, several as a list of jobs.
     """
-    from broker.app.results.jobs import JobList
+    from broker.app.jobs.documents import JobList
     from broker.app.use_cases.jobs import cancel_job
 
     terminal = Terminal.of(context)

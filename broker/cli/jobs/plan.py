@@ -16,7 +16,7 @@ from broker.cli.prices.poll import Offline, poll_first_time
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from broker.app.results.plans import PlanResult
+    from broker.app.jobs.plan_documents import PlanResult
     from broker.core.job.jobs import Job
     from broker.core.ports import PolicySet
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from broker.app.results.plans import WARNING, PlacementResult, PlanJudge, PlanResult
-from broker.app.results.reasons import EXCLUDED_BY_THE_JOB
+from broker.app.jobs.plan_documents import WARNING, PlacementResult, PlanJudge, PlanResult
+from broker.app.jobs.reasons import EXCLUDED_BY_THE_JOB
 from broker.cli.jobs.job_view import budget_share_lines, hold_coverage_text
 from broker.cli.jobs.queue_view import free_line
 from broker.cli.render import formats
@@ -22,8 +22,8 @@ from broker.core.values.units import print_duration
 from broker.reconciler.admission.hold_limits import HoldLimit
 
 if TYPE_CHECKING:
-    from broker.app.results.errors import VerdictResult
-    from broker.app.results.money import HoldTerms
+    from broker.app.billing.budget_documents import HoldTerms
+    from broker.app.documents import VerdictResult
 
 _MAX_NOTES = 3  # shown unless all are asked for
 _MAX_MACHINES = 4  # machines in the heading

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from broker.app.results import reasons
-from broker.app.results.queue import PlannedTogether, QueueResult, ReachedTurn, SharedMachine, WaitingJob
+from broker.app.jobs import reasons
+from broker.app.jobs.queue_documents import PlannedTogether, QueueResult, ReachedTurn, SharedMachine, WaitingJob
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, indent_text, table_parts
 from broker.cli.terminal import Terminal

@@ -14,7 +14,7 @@ from broker.core.job.jobs import Job
 from broker.server.client import sending
 
 if TYPE_CHECKING:
-    from broker.app.results.jobs import JobDetails
+    from broker.app.jobs.documents import JobDetails
 
 
 def submit_to_server(terminal: Terminal, job: Job, manner: SubmitManner) -> None:

@@ -20,9 +20,9 @@ from broker.cli.terminal import Terminal, defer_ctrl_c
 from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput
 
 if TYPE_CHECKING:
+    from broker.app.jobs.documents import JobDetails
+    from broker.app.jobs.plan_documents import PlanResult
     from broker.app.jobs.preview import Preview
-    from broker.app.results.jobs import JobDetails
-    from broker.app.results.plans import PlanResult
     from broker.app.wiring import Broker
     from broker.core.events.views import JobView
     from broker.core.job.jobs import Job
@@ -159,12 +159,12 @@ def _confirm_and_submit(
 ) -> tuple[JobView, bool]:
     """Show the plan, ask, and submit; again if it became more expensive meanwhile, without ``--yes``. Raises
     `typer.Exit` if nothing is submitted. Returns the job, and whether Ctrl-C was pressed once money was held."""
+    from broker.app.jobs import background
     from broker.app.jobs.details import details
     from broker.app.jobs.plans import plan_result
     from broker.app.jobs.snapshots import take_snapshot
     from broker.app.jobs.submit import DearerNow, record_refusal
     from broker.app.jobs.submit import submit as admit
-    from broker.app.service import background
     from broker.cli.jobs.snapshot_view import bytes_bar
 
     while True:
@@ -227,7 +227,7 @@ def confirm(
 
 def refuse(terminal: Terminal, plan: PlanResult) -> NoReturn:
     """Print why the job of a plan cannot be submitted. Raises `typer.Exit`."""
-    from broker.app.results.plans import RefusedSubmission
+    from broker.app.jobs.plan_documents import RefusedSubmission
     from broker.cli.jobs import plan_view
 
     error = plan.refusal
@@ -253,7 +253,7 @@ def show_submitted(terminal: Terminal, job: JobDetails) -> None:
 def follow_to_end(terminal: Terminal, job: JobDetails, manner: SubmitManner, *, was_interrupted: bool) -> None:
     """Follow a job that was just submitted to its end, unless it is detached or waits for people, and print its
     state. ``was_interrupted``: Ctrl-C was pressed meanwhile. Raises `typer.Exit` unless the exit code is 0."""
-    from broker.app.results.jobs import JobDetails
+    from broker.app.jobs.documents import JobDetails
     from broker.cli.jobs import job_view
     from broker.cli.jobs.follow import exit_code, follow, show_detached
 

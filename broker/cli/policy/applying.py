@@ -16,8 +16,8 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.app.results.policies import AppliedPolicy
-    from broker.app.results.trials import PolicyPreviewResult
+    from broker.app.policy.documents import AppliedPolicy
+    from broker.app.policy.trial_documents import PolicyPreviewResult
 
 APPLY_EXAMPLES = examples(
     "gpubroker policy apply team.yaml",

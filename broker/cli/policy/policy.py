@@ -20,8 +20,8 @@ from broker.core.errors import InvalidInput
 from broker.core.values.figures import join_names
 
 if TYPE_CHECKING:
-    from broker.app.results.capacity_plan import CapacityFindingList, WarnedRuleResult
-    from broker.app.results.policies import PolicyExplanation
+    from broker.app.capacity.plan_documents import CapacityFindingList, WarnedRuleResult
+    from broker.app.policy.documents import PolicyExplanation
 
 
 _MAX_NAMED = 8
@@ -243,7 +243,7 @@ def try_cases(
     Made for CI: exits with 1 if a case fails. Needs no store.
     """
     from broker.app.policy import policies
-    from broker.app.results.trials import PolicyTestResult
+    from broker.app.policy.trial_documents import PolicyTestResult
     from broker.cli.policy import trial_view
 
     terminal = Terminal.of(context)

@@ -15,7 +15,7 @@ from broker.core.policy.policy import Answer
 from broker.core.ports import HoldingLimits
 
 if TYPE_CHECKING:
-    from broker.app.results.policies import (
+    from broker.app.policy.documents import (
         Activation,
         AppliedPolicy,
         PolicyExplanation,

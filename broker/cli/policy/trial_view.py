@@ -18,10 +18,10 @@ from broker.core.values.figures import join_names
 from broker.ledger.budgets import is_fixed
 
 if TYPE_CHECKING:
+    from broker.app.documents import VerdictResult
+    from broker.app.policy.documents import SeenFacts
     from broker.app.policy.replay import DecisionTotals
-    from broker.app.results.errors import VerdictResult
-    from broker.app.results.policies import SeenFacts
-    from broker.app.results.trials import (
+    from broker.app.policy.trial_documents import (
         AffectedJob,
         BudgetChangeResult,
         BudgetTermsResult,

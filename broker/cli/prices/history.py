@@ -29,7 +29,7 @@ from broker.core.values.provider_names import provider_name
 
 if TYPE_CHECKING:
     from broker.app.market.offer_rows import OfferFilter
-    from broker.app.results.price_history import ImportedPrices, PricedMachine, PriceHistoryList, PriceSeries
+    from broker.app.market.price_documents import ImportedPrices, PricedMachine, PriceHistoryList, PriceSeries
     from broker.core.values.money import Money
 
 EXAMPLES = examples(
@@ -107,7 +107,7 @@ def export(
     """
     from broker.app.billing.focus_files import check_output_path, write_table
     from broker.app.market.offer_rows import OfferFilter
-    from broker.app.results.price_history import PRICE_COLUMNS, price_rows
+    from broker.app.market.price_documents import PRICE_COLUMNS, price_rows
 
     terminal = Terminal.of(context)
     check_output_path(file)
@@ -318,7 +318,7 @@ def prune(
 
     Prices in force at the cut-off time are kept, and so is every price that a launched attempt refers to.
     """
-    from broker.app.results.price_history import PrunedPriceHistory
+    from broker.app.market.price_documents import PrunedPriceHistory
 
     kept_time = filters.time_span_option("--keep", keep)
     if kept_time < timedelta(days=1):

@@ -25,7 +25,7 @@ from broker.core.errors import InvalidInput
 from broker.core.market.offer_order import OfferOrder
 
 if TYPE_CHECKING:
-    from broker.app.results.offers import (
+    from broker.app.market.offer_documents import (
         OfferCounts,
         OfferGroupList,
         OfferGroupResult,
@@ -120,8 +120,8 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
 
 def _load_offers(terminal: Terminal, given: OffersOptions, limit: int | None) -> OfferCounts:
     from broker.app.market import offer_lists
+    from broker.app.market.offer_documents import OfferList
     from broker.app.market.offer_rows import OfferFilter
-    from broker.app.results.offers import OfferList
     from broker.app.use_cases import market
 
     conditions = {**_OFFER_FILTER.read(given.where), "gpu": given.gpu or []}
@@ -212,7 +212,7 @@ _OFFER_COLUMNS: tuple[ValueColumn[OfferResult], ...] = (
 
 def offer_lines(console: Console, offer_list: OfferCounts) -> Iterator[RenderableType]:
     """The table of offers, of their risks, or of groups, and its footer."""
-    from broker.app.results.offers import OfferGroupList, OfferList, OfferRiskList
+    from broker.app.market.offer_documents import OfferGroupList, OfferList, OfferRiskList
 
     if isinstance(offer_list, OfferRiskList):
         return _risk_lines(console, offer_list)

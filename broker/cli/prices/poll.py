@@ -41,7 +41,7 @@ def poll(
     are not fresh any more (with --strict: if any failed), or if one named with --provider has no login.
     """
     from broker.app.market.polling import fresh_providers, poll_now, providers_to_poll
-    from broker.app.results.prices import PollOutcome, PollReport
+    from broker.app.market.price_documents import PollOutcome, PollReport
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -209,7 +209,7 @@ def accept(
     if nothing is in doubt.
     """
     from broker.app.market.polling import accept_prices
-    from broker.app.results.prices import AcceptedPrices
+    from broker.app.market.price_documents import AcceptedPrices
 
     terminal = Terminal.of(context)
     accepted = AcceptedPrices.of(accept_prices(terminal.broker(), provider, pool or (), by=terminal.actor, note=reason))

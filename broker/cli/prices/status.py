@@ -16,7 +16,7 @@ from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from broker.app.results.prices import PolledProvider, PollOutcome, PriceStatus
+    from broker.app.market.price_documents import PolledProvider, PollOutcome, PriceStatus
 
 EXAMPLES = examples("gpubroker prices status", "gpubroker prices status --skipped", "gpubroker prices status --json")
 

@@ -21,10 +21,10 @@ from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.alerts.notify import Delivery
-    from broker.app.alerts.watches import WatchEvaluation
-    from broker.app.results.watches import (
+    from broker.app.market.watches import (
         AddedWatch,
         AlertDelivery,
+        WatchEvaluation,
         WatchList,
         WatchResult,
     )
@@ -73,10 +73,10 @@ def add(
     Recipients are Apprise URLs (mail, Slack, Teams, webhooks, …) in the settings: GPUBROKER_NOTIFY__OPS='slack://…'.
     `gpubroker serve` checks watches every 15 seconds; `gpubroker prices watch list --check` checks them now.
     """
-    from broker.app.alerts import watches
     from broker.app.alerts.notify import SETUP_HINT
+    from broker.app.market import watches
     from broker.app.market.offer_rows import OfferFilter
-    from broker.app.results.watches import AddedWatch
+    from broker.app.market.watches import AddedWatch
     from broker.core.market.watches import Watch
 
     terminal = Terminal.of(context)
@@ -155,7 +155,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List all watches: condition, state, and delivery of alerts."""
-    from broker.app.alerts import watches
+    from broker.app.market import watches
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -168,8 +168,8 @@ def list_(
 @app.command(epilog=examples("gpubroker prices watch remove h100-8-spot-below-2.00"))
 def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Delete a watch. Queued alerts are still sent."""
-    from broker.app.alerts import watches
-    from broker.app.results.watches import RemovedWatch
+    from broker.app.market import watches
+    from broker.app.market.watches import RemovedWatch
 
     terminal = Terminal.of(context)
     watches.remove(terminal.broker(), name)
@@ -179,7 +179,7 @@ def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
 def alert_lines(event: WatchEvaluation | Delivery, broker: Broker) -> list[Any]:
     """The lines of `gpubroker serve` about an alert or its delivery."""
     from broker.app.alerts.notify import Delivery
-    from broker.app.results.watches import AlertDelivery
+    from broker.app.market.watches import AlertDelivery
 
     if isinstance(event, Delivery):
         return [delivery_text(AlertDelivery.of(event, broker.settings.notify))]

@@ -24,7 +24,7 @@ from broker.core.events.outcomes import JobState
 if TYPE_CHECKING:
     from broker.app.demo import Demo
     from broker.app.jobs.preview import Preview
-    from broker.app.results.service import DemoReport
+    from broker.app.service.documents import DemoReport
     from broker.app.wiring import Broker
     from broker.core.events.views import JobView
 
@@ -51,8 +51,8 @@ def demo_page(broker: Broker, actor: Actor) -> Iterator[DemoPage]:
     `MissingExtra`."""
     if not page_is_available():
         raise MissingExtra("server", "the web UI")
+    from broker.app.access.documents import CreatedLink
     from broker.app.access.sessions import invite
-    from broker.app.results.access import CreatedLink
     from broker.app.service.health import Pulses
     from broker.server.api.team_server import TeamServer
     from broker.server.api.transport import Transport
@@ -196,7 +196,7 @@ def _status_line(demo_run: Demo, view: JobView) -> Text:
 
 def _show_bill(terminal: Terminal, demo_run: Demo, summary: DemoReport, *, tells_page: bool) -> None:
     from broker.app.jobs import details, jobs
-    from broker.app.results.program_name import program_name
+    from broker.app.program_name import program_name
     from broker.cli.jobs.job_view import attempt_table
 
     _show_heading(terminal, "4  The bill")
@@ -228,7 +228,7 @@ def _show_bill(terminal: Terminal, demo_run: Demo, summary: DemoReport, *, tells
 
 def _show_page_hint(terminal: Terminal, demo_run: Demo) -> None:
     """Print how to open the web UI."""
-    from broker.app.results.program_name import program_name
+    from broker.app.program_name import program_name
 
     home = f"GPUBROKER_HOME={quote(str(demo_run.home))}"
     terminal.show(

@@ -21,8 +21,8 @@ from broker.core.errors import InvalidInput
 from broker.core.extras import install_command
 
 if TYPE_CHECKING:
-    from broker.app.doctor.providers import DoctorFinding
-    from broker.app.results.service import DoctorReport, LeftoverResult, ProviderSetup, SweepReport
+    from broker.app.providers import DoctorFinding
+    from broker.app.service.documents import DoctorReport, LeftoverResult, ProviderSetup, SweepReport
     from broker.app.wiring import Broker
 
 _GENERIC_LOGINS = ("api_key", "client_id")  # login names that add nothing to the provider's name
@@ -71,8 +71,8 @@ def doctor(
     if end or yes:
         raise InvalidInput("--end and --yes need --sweep", hint="gpubroker doctor --sweep --end")
     from broker.app.doctor import doctor as use_case
-    from broker.app.doctor.providers import is_healthy
-    from broker.app.results.service import DoctorReport
+    from broker.app.providers import is_healthy
+    from broker.app.service.documents import DoctorReport
 
     def open_broker() -> Broker:
         return terminal.broker(look_after=False)
@@ -94,7 +94,7 @@ def doctor(
 
 def _login_finding(terminal: Terminal) -> DoctorFinding | None:
     """What a login to a team server means for these checks; None without one."""
-    from broker.app.doctor.providers import DoctorFinding, Health
+    from broker.app.providers import DoctorFinding, Health
 
     try:
         server = terminal.server
@@ -227,8 +227,8 @@ _STANDING_TEXTS = {
 def _run_sweep(terminal: Terminal, *, end: bool, yes: bool, as_json: bool) -> int:
     """Show what a sweep finds; with ``end``, end the orphans after confirmation, or at once with ``yes``. Returns the
     exit code: 0 if no orphan is left and every engine and provider answered, else 2."""
-    from broker.app.results.service import SweepReport
     from broker.app.service import sweep as use_case
+    from broker.app.service.documents import SweepReport
 
     broker = terminal.broker(look_after=False)
     sweep_result = use_case.sweep(broker)

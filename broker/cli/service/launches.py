@@ -17,7 +17,7 @@ from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput, UnknownName
 
 if TYPE_CHECKING:
-    from broker.app.results.outside import OutsideLaunchList, OutsideLaunchResult
+    from broker.app.outside.documents import OutsideLaunchList, OutsideLaunchResult
 
 
 _LAUNCH_COLUMNS: tuple[ValueColumn[OutsideLaunchResult], ...] = (
@@ -91,8 +91,8 @@ def launches(
 def _end_launch(terminal: Terminal, id: str, ran: str | None) -> None:
     from broker.app.access.people import require_role
     from broker.app.outside import launches as use_case
+    from broker.app.outside.documents import OutsideEnd
     from broker.app.outside.overdue import report_end
-    from broker.app.results.outside import OutsideEnd
     from broker.app.use_cases.outside import list_launches
 
     broker, by = terminal.broker(), terminal.actor

@@ -14,8 +14,7 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.app.alerts.notify import Delivery
-    from broker.app.results.notices import NoticeResult
+    from broker.app.alerts.notify import Delivery, NoticeResult
 
 EXAMPLES = examples(
     "gpubroker notices", "gpubroker notices --failed", "gpubroker notices --retry", "gpubroker notices ops --test"
@@ -75,7 +74,7 @@ def _retry(terminal: Terminal) -> None:
 
 def _send_test(terminal: Terminal, recipients: list[str]) -> None:
     from broker.app.alerts.notify import send_test
-    from broker.app.results.watches import AlertTest
+    from broker.app.market.watches import AlertTest
 
     targets = terminal.broker().settings.notify
     test_result = AlertTest.of(send_test(targets, [name.lower() for name in recipients]), targets)

@@ -17,14 +17,14 @@ def reconcile(
     as_json: AsJson = False,
 ) -> None:
     """Reconcile running jobs until none is left. Only one process per store runs; a second one exits at once."""
-    from broker.app.service.background import log_to_file, run
+    from broker.app.service.passes import log_to_file, run
 
     terminal = Terminal.of(context)
     broker = terminal.broker(look_after=False)
     log_to_file(broker.settings.home)
     has_reconciled = run(broker, forever=forever)
     if as_json:
-        from broker.app.results.service import ReconcileReport
+        from broker.app.service.documents import ReconcileReport
 
         terminal.answer(ReconcileReport(reconciled=has_reconciled, log=broker.settings.home / "reconciler.log"))
     elif not has_reconciled:

@@ -19,7 +19,7 @@ def schema(
 ) -> None:
     """Print the JSON Schema of a command's --json output, of job files or of policy files, for editors too; without a
     name, list the names."""
-    from broker.app.results.catalogue import NAMES, POLICY_FILE, schema_of
+    from broker.app.use_cases.catalogue import NAMES, POLICY_FILE, schema_of
 
     terminal = Terminal.of(context)
     if name == POLICY_FILE:

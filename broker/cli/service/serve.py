@@ -67,10 +67,9 @@ def serve(
     invite`; on a terminal, it prints such a link for the first administrator until there is one. With --json, the
     document printed at the end counts polls and passes over the jobs.
     """
-    from broker.app.alerts.watches import WatchDuty
-    from broker.app.jobs.runs_root import claim
     from broker.app.market.polling import PollDuty
-    from broker.app.service.background import log_to_file
+    from broker.app.market.watches import WatchDuty
+    from broker.app.runs_root import claim
     from broker.app.service.duties import (
         CapacityCheckDuty,
         ChargesDuty,
@@ -82,6 +81,7 @@ def serve(
     )
     from broker.app.service.duties import serve as run
     from broker.app.service.health import Pulses
+    from broker.app.service.passes import log_to_file
     from broker.server.api.transport import Transport
 
     terminal = Terminal.of(context)
@@ -97,7 +97,7 @@ def serve(
     polls: dict[str, Counter[str]] = defaultdict(Counter)
 
     def tell(result: PollResult) -> None:
-        from broker.app.results.prices import PollOutcome
+        from broker.app.market.price_documents import PollOutcome
 
         polls[result.provider].update(polls=1, failed=int(result.failed), offers_changed=result.offers_changed)
         say(*poll_outcome_lines(PollOutcome.of(result), hint=True))
@@ -118,7 +118,7 @@ def serve(
     run(duties, stop)
     say("stopped")
     if as_json:
-        from broker.app.results.service import PolledTotals, ReconciledTotals, ServiceReport
+        from broker.app.service.documents import PolledTotals, ReconciledTotals, ServiceReport
 
         jobs = pulses.pulses()[ReconcileDuty.name]
         terminal.answer(
@@ -184,8 +184,8 @@ def _build_http_server(
 def _invite_first_administrator(broker: Broker, actor: Actor, url: str, say: Callable[[str], None]) -> None:
     """Without an administrator, print a link that makes ``actor`` one. Only on a terminal: otherwise the output is kept
     in a file or a journal, where a link must not appear."""
+    from broker.app.access.documents import CreatedLink
     from broker.app.access.sessions import first_link, lacks_administrator
-    from broker.app.results.access import CreatedLink
 
     if not lacks_administrator(broker):
         return

@@ -52,8 +52,8 @@ def setup(
     Each step says what it did and how to undo it. Nothing is created unless you agree or an option says so; what is
     already there is kept. Exits with 0 if jobs can start there, 2 if something is missing.
     """
-    from broker.app.doctor.clouds import find_cloud
-    from broker.app.results.service import SetupReport
+    from broker.app.clouds import find_cloud
+    from broker.app.service.documents import SetupReport
     from broker.cli.service.setup_walk import SetupWalk
 
     terminal = Terminal.of(context)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from broker.app.doctor import clouds
-from broker.app.doctor.providers import DoctorFinding, Health
+from broker.app import clouds
 from broker.app.doctor.setup import (
     POLICY_FILE,
     TRIAL_COST,
@@ -27,6 +26,7 @@ from broker.app.doctor.setup import (
 from broker.app.jobs.details import details
 from broker.app.jobs.plans import plan
 from broker.app.market import polling
+from broker.app.providers import DoctorFinding, Health
 from broker.cli import filters
 from broker.cli.jobs.submit import SubmitManner, follow_to_end, plan_and_submit
 from broker.cli.prices.poll import poll_progress

@@ -2,7 +2,7 @@
 events and views.
 
 Each reason has a code (``kind``) and typed fields. Decisions compare types and fields; only the command line renders
-them (`broker.app.results.reasons`). Fields named ``message``, ``evidence``, ``because``, ``note`` and ``text`` are for
+them (`broker.app.jobs.reasons`). Fields named ``message``, ``evidence``, ``because``, ``note`` and ``text`` are for
 display only. Amounts are USD, times UTC.
 """
 

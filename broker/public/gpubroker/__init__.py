@@ -21,8 +21,8 @@ from gpubroker._part_check import check_parts
 
 check_parts()
 
+from broker.app.jobs.documents import JobDetails
 from broker.app.jobs.preview import NoFeasibleCapacity
-from broker.app.results.jobs import JobDetails
 from broker.core.errors import (
     ApprovalNeeded,
     InvalidInput,

@@ -9,11 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self, TypeVar, Unpack, overload
 
+from broker.app.jobs.approval_documents import ApprovalRequest
+from broker.app.jobs.documents import JobDetails
+from broker.app.jobs.plan_documents import PlanResult
+from broker.app.market.offer_documents import OfferResult
 from broker.app.market.offer_rows import OfferFilter
-from broker.app.results.approvals import ApprovalRequest
-from broker.app.results.jobs import JobDetails
-from broker.app.results.offers import OfferResult
-from broker.app.results.plans import PlanResult
 from broker.core.errors import InvalidInput
 from broker.core.events.outcomes import JobState
 from broker.core.job import jobs

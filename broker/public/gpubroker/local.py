@@ -10,23 +10,22 @@ from typing import Literal
 
 from broker.app.access.callers import local_caller
 from broker.app.alerts import approvers
-from broker.app.jobs import approvals, details, job_files, jobs
+from broker.app.jobs import approvals, background, details, job_files, jobs
 from broker.app.jobs.alternatives import JobLimits
+from broker.app.jobs.approval_documents import ApprovalList
+from broker.app.jobs.documents import JobDetails, JobList
 from broker.app.jobs.extension import extend
 from broker.app.jobs.job_input import pin_commit
 from broker.app.jobs.logs import LogLine, WantedOutput, follow, output_lines
+from broker.app.jobs.plan_documents import PlanResult, RejectionCount
 from broker.app.jobs.plans import plan
 from broker.app.jobs.preview import NoFeasibleCapacity
 from broker.app.jobs.resume import ResumeChanges, resumed_job, retried_job
 from broker.app.jobs.submit import submit
+from broker.app.market.offer_documents import OfferList
 from broker.app.market.offer_lists import list_offers
 from broker.app.market.offer_rows import OfferFilter
 from broker.app.policy.policies import adopt_configured
-from broker.app.results.approvals import ApprovalList
-from broker.app.results.jobs import JobDetails, JobList
-from broker.app.results.offers import OfferList
-from broker.app.results.plans import PlanResult, RejectionCount
-from broker.app.service import background
 from broker.app.use_cases.approvals import list_approvals
 from broker.app.wiring import Broker
 from broker.cli.identity import process_actor

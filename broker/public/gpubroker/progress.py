@@ -9,7 +9,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import Any
 
-from broker.app.results.jobs import JobDetails
+from broker.app.jobs.documents import JobDetails
 from broker.cli.jobs.job_view import step_text
 from gpubroker.job_input import time_span
 from gpubroker.submitted import SubmittedJob, TimedOut, Timeout

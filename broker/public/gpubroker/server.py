@@ -9,15 +9,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from broker.app.jobs.approval_documents import ApprovalList
+from broker.app.jobs.documents import JobDetails, JobList
+from broker.app.jobs.history_documents import JobHistory
 from broker.app.jobs.job_files import fetch_files
 from broker.app.jobs.job_input import pin_commit
 from broker.app.jobs.logs import LogLine
+from broker.app.jobs.plan_documents import PlanResult
+from broker.app.market.offer_documents import OfferList
 from broker.app.market.offer_rows import OfferFilter
-from broker.app.results.approvals import ApprovalList
-from broker.app.results.job_history import JobHistory
-from broker.app.results.jobs import JobDetails, JobList
-from broker.app.results.offers import OfferList
-from broker.app.results.plans import PlanResult
 from broker.app.use_cases import approvals, jobs, submission
 from broker.app.use_cases.market import MAX_OFFERS
 from broker.core.errors import InvalidInput

@@ -12,8 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
-from broker.app.results.job_history import event_document
-from broker.app.results.jobs import JobDetails
+from broker.app.jobs.documents import JobDetails
+from broker.app.jobs.history_documents import event_document
 from broker.cli.jobs.follow import line_with_origin, print_output, strip_control_sequences
 from broker.core.errors import BrokerError, InvalidInput, Malformed, UnknownName
 from broker.core.events.outcomes import JobState

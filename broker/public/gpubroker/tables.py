@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, TypeVar
 
-from broker.app.results.approvals import ApprovalRequest
-from broker.app.results.jobs import JobDetails
-from broker.app.results.offers import OfferResult
+from broker.app.jobs.approval_documents import ApprovalRequest
+from broker.app.jobs.documents import JobDetails
+from broker.app.market.offer_documents import OfferResult
 from broker.cli.jobs.job_view import step_text
 
 Row = TypeVar("Row")

@@ -13,7 +13,7 @@ from fastapi.security import HTTPBearer
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from broker.app.results.values import json_text
+from broker.app.documents import json_text
 from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceResponder
 from broker.app.wiring import Broker

@@ -15,10 +15,9 @@ from starlette.exceptions import HTTPException
 
 from broker.app.access.callers import RoleMissing
 from broker.app.access.idempotency import ChangeUnderWay
+from broker.app.documents import AlternativeResult, ErrorDetails, Result, is_none
 from broker.app.jobs.preview import NoFeasibleCapacity, NothingToJudge
 from broker.app.jobs.submit import DearerNow
-from broker.app.results.errors import AlternativeResult, ErrorDetails
-from broker.app.results.values import Result, is_none
 from broker.core.errors import (
     ApprovalNeeded,
     BrokerError,

@@ -11,9 +11,9 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
 from broker.app.billing.focus import export
 from broker.app.jobs.preview import NoFeasibleCapacity
+from broker.app.outside.documents import SlurmAdmission
 from broker.app.outside.skypilot_requests import answer_request
 from broker.app.outside.slurm_requests import SlurmRequest, admit_submission
-from broker.app.results.outside import SlurmAdmission
 from broker.app.use_cases.money import FocusForm, FocusVersion
 from broker.app.use_cases.table import USE_CASES
 from broker.core.access.permissions import Permission

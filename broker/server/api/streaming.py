@@ -18,8 +18,8 @@ from starlette.concurrency import run_in_threadpool
 from broker.app.access.callers import Caller
 from broker.app.access.tokens import authenticate
 from broker.app.jobs import jobs
+from broker.app.jobs.history_documents import event_document
 from broker.app.jobs.logs import LogLine, OutputFollower
-from broker.app.results.job_history import event_document
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.errors import BrokerError, RetryLater

@@ -9,7 +9,7 @@ from fastapi import Depends, Header, Query
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, create_model
 
-from broker.app.results.values import json_text
+from broker.app.documents import json_text
 from broker.app.use_cases.changes import change
 from broker.app.use_cases.table import IN_QUERY, UseCase
 from broker.server.api.callers import By

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from broker.agent.names import escape_unprintable, from_text
+from broker.app.jobs.file_documents import CheckpointFile, OutputResult
 from broker.app.jobs.job_files import RemoteFile, path_matches
 from broker.app.jobs.logs import LogLine
-from broker.app.results.kept_files import CheckpointFile, OutputResult
 from broker.app.use_cases import jobs as use_cases
 from broker.app.use_cases.jobs import job_logs, list_files, show_job
 from broker.core.errors import UnknownName

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import yaml
 
+from broker.app.jobs.documents import SubmissionTerms
 from broker.app.jobs.jobs import refuse_several
+from broker.app.jobs.plan_documents import PlanResult
 from broker.app.jobs.sealed_secrets import encrypt_for_service, missing_secrets, missing_secrets_notes
 from broker.app.jobs.snapshots import Survey, has_local_files, resolve_paths, store_snapshot, survey_files
-from broker.app.results.jobs import SubmissionTerms
-from broker.app.results.plans import PlanResult
 from broker.app.use_cases.jobs import job_file
 from broker.app.use_cases.submission import plan_job, submission_terms
 from broker.core.errors import InvalidInput, Malformed, StoreProblem, UnknownName

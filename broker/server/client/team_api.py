@@ -15,8 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_exponential
 
-from broker.app.results.errors import ErrorDetails, kind_of
-from broker.app.results.values import plain
+from broker.app.documents import ErrorDetails, kind_of, plain
 from broker.app.use_cases.table import IN_QUERY, row_of
 from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, NotAllowed, Throttled, Unreachable
 from broker.server.api.paths import CONTENTS, VERSION

@@ -6,8 +6,8 @@ from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
 from broker.app.access import people, sessions, tokens
+from broker.app.access.documents import CreatedLink
 from broker.app.market.polling import price_status
-from broker.app.results.access import CreatedLink
 from broker.app.service.health import Pulses
 from broker.app.use_cases import people as use_cases
 from broker.core.access.people import ROLES, TeamRole

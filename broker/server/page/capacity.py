@@ -9,8 +9,8 @@ from typing import Annotated
 from fastapi import Query
 from fastapi.responses import RedirectResponse, Response
 
+from broker.app.capacity.purchase_documents import PurchaseResult
 from broker.app.capacity.quote_requests import CapacityRequest
-from broker.app.results.purchases import PurchaseResult
 from broker.app.use_cases import capacity
 from broker.app.use_cases.changes import change, single_line
 from broker.core.access.permissions import Permission

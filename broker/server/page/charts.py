@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from broker.app.billing.budget_documents import BudgetDetails
 from broker.app.market.price_history import PriceHistory
-from broker.app.results.budgets import BudgetDetails
 from broker.core.values.money import Money
 
 WIDTH, HEIGHT = 600.0, 120.0

@@ -9,11 +9,10 @@ from fastapi import Query
 from fastapi.responses import RedirectResponse, Response
 
 from broker.app.billing.months import ReportPeriod
-from broker.app.jobs import jobs
+from broker.app.jobs import jobs, story
 from broker.app.jobs.details import gpu_use
+from broker.app.jobs.documents import JobDetails
 from broker.app.outside.overdue import overdue_launches
-from broker.app.results import story
-from broker.app.results.jobs import JobDetails
 from broker.app.use_cases import approvals, market, money
 from broker.app.use_cases import jobs as use_cases
 from broker.app.use_cases.changes import change, changeable, single_line

@@ -7,7 +7,7 @@ from fastapi import Path
 from fastapi.responses import RedirectResponse, Response
 
 from broker.app.policy import policies
-from broker.app.results.policies import Activation
+from broker.app.policy.documents import Activation
 from broker.app.use_cases import policies as use_cases
 from broker.app.use_cases.changes import change, single_line
 from broker.app.use_cases.policies import MAX_FILES, check_names

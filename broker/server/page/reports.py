@@ -7,11 +7,11 @@ from fastapi import Query
 from fastapi.responses import RedirectResponse, Response
 
 from broker.app.billing import charges, showback
+from broker.app.billing.charge_documents import BilledReport
 from broker.app.billing.months import MONTH, PERIODS, ReportPeriod, report_timezone, resolve_begun_period
 from broker.app.billing.report import DIMENSIONS
+from broker.app.billing.report_documents import spot_text, use_figures
 from broker.app.billing.review import review
-from broker.app.results.charges import BilledReport
-from broker.app.results.reports import spot_text, use_figures
 from broker.app.use_cases import jobs, money
 from broker.app.use_cases.changes import change, single_line
 from broker.core.access.permissions import Permission

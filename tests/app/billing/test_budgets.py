@@ -9,11 +9,11 @@ from pydantic import SecretStr
 
 from broker.app.alerts import notify
 from broker.app.billing import budgets
+from broker.app.billing.budget_documents import BudgetResult
 from broker.app.billing.budgets import StoppingBudgets
 from broker.app.billing.budgets import budgets as lines
+from broker.app.jobs.reasons import stop_text
 from broker.app.jobs.submit import submit
-from broker.app.results.budgets import BudgetResult
-from broker.app.results.reasons import stop_text
 from broker.app.wiring import Broker
 from broker.cli.billing import budget_view
 from broker.core.errors import NotAllowed

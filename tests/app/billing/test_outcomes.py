@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker.app.advise.assumptions import with_measurements
-from broker.app.billing.outcomes import finished_runs, forecasts_report
+from broker.app.assumptions import with_measurements
+from broker.app.billing.report import forecasts_report
+from broker.app.finished_runs import finished_runs
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
@@ -123,7 +124,7 @@ def test_measured_mfu_replaces_the_assumed_one(broker: Broker) -> None:
 
 
 def test_of_too_many_runs_those_count_that_ended_last(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.app.billing.outcomes.MAX_RUNS", 2)
+    monkeypatch.setattr("broker.app.finished_runs.MAX_RUNS", 2)
     for name, day in (("zebra", 0), ("bert", 2), ("ant", 1)):
         ran(broker, f"{name}-xxxxx", expected=None, tokens=1.0, ends=AT + day * 24 * HOUR)
     with broker.store.reading() as look:

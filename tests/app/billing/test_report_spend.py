@@ -20,7 +20,7 @@ from broker.app.billing.report import (
     spend_report,
     write_spend,
 )
-from broker.app.results.reports import SpendGroup
+from broker.app.billing.report_documents import SpendGroup
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.money import Money

@@ -14,8 +14,7 @@ import pytest
 
 from broker.app.billing.focus import export
 from broker.app.billing.months import ReportPeriod
-from broker.app.billing.outcomes import forecasts_report
-from broker.app.billing.report import DIMENSIONS, spend, spend_report
+from broker.app.billing.report import DIMENSIONS, forecasts_report, spend, spend_report
 from broker.app.billing.review import review
 from broker.app.billing.showback import showback_report
 from broker.app.billing.units import unit_metrics_report

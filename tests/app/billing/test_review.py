@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from broker.app.access import people
 from broker.app.billing import review as review_module
+from broker.app.billing.report_documents import ReviewReport
 from broker.app.billing.review import answer_advice, review
-from broker.app.results.reports import ReviewReport
 from broker.app.wiring import Broker
 from broker.cli.billing.review_view import review_blocks
 from broker.cli.render.documents import markdown

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.app.jobs import approvals, jobs
+from broker.app.jobs import approvals, background, jobs
 from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.approval_reevaluation import ApprovalReevaluation
 from broker.app.jobs.approvals import ApprovalState
@@ -15,7 +15,6 @@ from broker.app.jobs.extension import extend
 from broker.app.jobs.submit import submit
 from broker.app.market.market import market_for
 from broker.app.policy.replay import replay
-from broker.app.service import background
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
 from broker.core.errors import NotAllowed

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from broker.app.jobs import approvals, jobs
+from broker.app.jobs import approvals, background, jobs
 from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.approval_reevaluation import last_decision
 from broker.app.jobs.approvals import ApprovalState, GrantRequest
 from broker.app.jobs.extension import extend
 from broker.app.jobs.preview import preview
-from broker.app.results.reasons import end_text, wait_text
-from broker.app.service import background
+from broker.app.jobs.reasons import end_text, wait_text
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, Role
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName

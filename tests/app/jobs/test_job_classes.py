@@ -9,9 +9,9 @@ import pytest
 
 from broker.app.jobs import plan_cache
 from broker.app.jobs.preview import Preview, plan_job
-from broker.app.jobs.runs_root import claim
 from broker.app.jobs.submit import submit
 from broker.app.market.market import fresh_reading, freshen
+from broker.app.runs_root import claim
 from broker.app.wiring import Broker
 from broker.core.errors import NotAllowed
 from broker.core.events import events as ev

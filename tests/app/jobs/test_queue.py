@@ -8,9 +8,9 @@ from rich.console import Console
 
 from broker.app.jobs import jobs
 from broker.app.jobs.queue import EntryClasses, QueuePlanner, explain_queue, hypothetical_views, queue
+from broker.app.jobs.queue_documents import QueueResult
+from broker.app.jobs.reasons import wait_text
 from broker.app.jobs.submit import submit
-from broker.app.results.queue import QueueResult
-from broker.app.results.reasons import wait_text
 from broker.app.wiring import Broker
 from broker.cli.jobs.queue_view import queue_table
 from broker.core.events import events as ev

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from broker.app.jobs.preview import NoFeasibleCapacity, preview
 from broker.app.jobs.queue import QueuePlanner, queue
+from broker.app.jobs.queue_documents import SharedMachine
 from broker.app.jobs.submit import submit
 from broker.app.market.market import subtract_other_stores
-from broker.app.results.queue import SharedMachine
 from broker.app.wiring import Broker
 from broker.cli.jobs.queue_view import free_line
 from broker.core.events import events as ev

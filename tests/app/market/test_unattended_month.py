@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from broker.app.alerts import notify, watches
+from broker.app.alerts import notify
 from broker.app.doctor.doctor import examine
+from broker.app.market import watches
 from broker.app.market.polling import alert_trouble, poll_interval, poll_now, price_status
 from broker.app.service.duties import RetentionDuty
 from broker.app.wiring import Broker

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 
-from broker.app.results.catalogue import DOCUMENTS
+from broker.app.use_cases.catalogue import DOCUMENTS
 from broker.cli.program import app
 from broker.economics.assumptions import table
 from tests.cli.documents import names_of

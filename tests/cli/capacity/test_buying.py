@@ -14,7 +14,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from broker.app.results.purchases import PurchaseList
+from broker.app.capacity.purchase_documents import PurchaseList
 from broker.cli.capacity import capacity_view
 from broker.cli.terminal import Terminal
 from providers import registry

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from broker.app.jobs.bills import Bill
+from broker.app.jobs.documents import JobDetails, JobList
 from broker.app.jobs.jobs import Progress
-from broker.app.results.jobs import JobDetails, JobList
 from broker.cli.jobs import follow as following
 from broker.cli.jobs import job_view
 from broker.core.events.outcomes import AttemptState, JobState

@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 import cli
-from broker.app.jobs import jobs
+from broker.app.jobs import background, jobs
 from broker.app.jobs import submit as admission
 from broker.app.jobs.preview import preview
-from broker.app.service import background
 from broker.app.wiring import Broker
 from broker.cli.jobs import follow as following
 from broker.cli.jobs import submit as command

@@ -6,7 +6,7 @@ from io import StringIO
 from rich.console import Console
 
 from broker.app.policy.replay import PolicyReplay, ReplayedDecision
-from broker.app.results.trials import JudgedDecisions
+from broker.app.policy.trial_documents import JudgedDecisions
 from broker.cli.policy.trial_view import replay_lines
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import Decision

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from broker.app.results.policies import CheckedPolicy
+from broker.app.policy.documents import CheckedPolicy
 from broker.cli.policy.policy_view import rule_table
 from broker.core.errors import StoreProblem
 from policies.loader import load

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from broker.app.market.price_documents import PriceHistoryList
 from broker.app.market.price_history import PriceHistories, PriceHistory
-from broker.app.results.price_history import PriceHistoryList
 from broker.cli.prices.history import history_chart
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import SystemClock

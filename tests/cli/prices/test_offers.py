@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from broker.app.market import offer_rows
+from broker.app.market.offer_documents import OfferList, OfferResult, OfferRiskList, OfferWithRisk
 from broker.app.market.offer_lists import MatchingOffers, group_offers
-from broker.app.results.offers import OfferList, OfferResult, OfferRiskList, OfferWithRisk
 from broker.cli.prices import offers
 from broker.cli.prices import offers as view
 from broker.core.market.offer_order import OfferOrder

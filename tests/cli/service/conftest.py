@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.doctor import clouds
+from broker.app import clouds
 from broker.engines.registry import ENGINES
 from providers import registry
 from tests.fakes import checked_skypilot

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.app.doctor import clouds, doctor
+from broker.app import clouds
+from broker.app.doctor import doctor
 from broker.core.extras import install_command
 from broker.core.values.clock import SystemClock
 from broker.engines.registry import ENGINES

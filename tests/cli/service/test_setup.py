@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from broker.agent import tool_logins
-from broker.app.doctor import clouds
+from broker.app import clouds
 from broker.app.market import polling
 from broker.cli.terminal import Terminal
 from tests.cli.conftest import Gpubroker

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.app.results.reasons import wait_text
+from broker.app.jobs.reasons import wait_text
 from broker.core.events.outcomes import JobState
 from broker.core.job.placements import CostTerm, Placement, Plan, TransferKind
 from broker.core.market.offers import Billing

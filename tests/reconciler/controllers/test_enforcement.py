@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from broker.app.results.reasons import stop_text, wait_text
+from broker.app.jobs.reasons import stop_text, wait_text
 from broker.core.errors import InvalidInput, Unreachable
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from broker.app.results.reasons import stop_text
+from broker.app.jobs.reasons import stop_text
 from broker.core.events.agent_events import CheckpointSaved
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.market.offers import CapacityType, Offer

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.app.results.job_history import JobLedger
-from broker.app.results.story import story_lines
+from broker.app.jobs.history_documents import JobLedger
+from broker.app.jobs.story import story_lines
 from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.jobs import Job

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from broker.app.jobs import jobs
-from broker.app.results.jobs import JobLogs, LoggedLine
+from broker.app.jobs.documents import JobLogs, LoggedLine
 from broker.app.use_cases.jobs import job_logs
 from broker.core.events.outcomes import JobState
 from broker.server.client import output

@@ -7,7 +7,7 @@ from html import unescape
 import pytest
 
 from broker.app.billing import anomalies
-from broker.app.results.reports import SpendingIncidentResult
+from broker.app.billing.report_documents import SpendingIncidentResult
 from broker.core.events.agent_events import MetricsReported
 from broker.core.events.events import AttemptEnded, JobEnded, MachineGone
 from broker.core.events.outcomes import Cause, JobState

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import PlainSerializer
 
 from broker.app.advise.places import Places
-from broker.app.results.values import plain
+from broker.app.documents import plain
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import Assumptions

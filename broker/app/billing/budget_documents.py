@@ -1,0 +1,191 @@
+"""Budgets as results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import Field
+
+from broker.app.alerts.notify import NoticeResult
+from broker.app.documents import Moment, Result, is_none
+from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
+from broker.ledger.forecast import Forecast
+from broker.ledger.shares import BudgetShare
+from broker.reconciler.admission.hold_limits import HoldLimit
+
+if TYPE_CHECKING:
+    from broker.app.billing.budgets import BudgetLine
+    from broker.reconciler.admission.admission import Admission
+    from broker.store.outbox import Dispatch
+
+
+class CostTermResult(Result):
+    """One part of an expected cost in USD, with how it came about."""
+
+    name: str
+    amount: Money
+    how: str
+
+
+class PeriodShare(Result):
+    """How much of held money (USD) one period of a budget counts, and from when until when it can be used up."""
+
+    period: str
+    period_start: Moment
+    period_end: Moment
+    held: Money
+    start: Moment = Field(validation_alias="from", serialization_alias="from")
+    until: Moment
+
+
+class BudgetShareResult(PeriodShare):
+    """A share of the holds of a job."""
+
+    budget: str
+    timezone: str
+
+    @classmethod
+    def of(cls, share: BudgetShare) -> Self:
+        return cls(budget=share.budget.id, timezone=share.budget.timezone, **_period_fields(share))
+
+
+class JobShareResult(PeriodShare):
+    """A share of the holds of a job under a budget."""
+
+    job: str
+
+    @classmethod
+    def of(cls, job_id: str, share: BudgetShare) -> Self:
+        return cls(job=job_id, **_period_fields(share))
+
+
+def _period_fields(share: BudgetShare) -> dict[str, Any]:
+    return {
+        "period": share.period_name,
+        "period_start": share.period[0],
+        "period_end": share.period[1],
+        "held": share.held,
+        "start": share.start,
+        "until": share.end,
+    }
+
+
+class HoldTerms(Result):
+    """Money of one kind that is held: from when until when it can be used up, at which rate (USD an hour, all
+    machines), and which limit of the job decides the amount. ``quantile``: where that is ``expected``, the share of
+    runs (percent) for which it is enough."""
+
+    money: MoneyKind
+    held: Money
+    start: Moment = Field(validation_alias="from", serialization_alias="from")
+    until: Moment
+    rate_per_hour: Money
+    limited_by: HoldLimit | None
+    quantile: float | None
+
+    @classmethod
+    def of(cls, admission: Admission) -> list[Self]:
+        return [
+            cls(
+                money=kind,
+                held=burn.amount,
+                start=burn.start,
+                until=burn.end,
+                rate_per_hour=burn.rate,
+                limited_by=admission.limited_by.get(kind),
+                quantile=admission.quantile if admission.limited_by.get(kind) is HoldLimit.EXPECTED else None,
+            )
+            for kind, burn in admission.burns.items()
+        ]
+
+
+def budget_share_results(shares: Iterable[BudgetShare]) -> list[BudgetShareResult]:
+    """The value of ``budget_shares``: how held money is divided among the periods of budgets."""
+    return [BudgetShareResult.of(share) for share in shares]
+
+
+class MoneyByKind(Result):
+    """Amounts in USD by kind of money."""
+
+    cash: Money
+    amortised: Money
+    sandbox: Money
+
+    @classmethod
+    def of(cls, amounts: Mapping[MoneyKind, Money]) -> Self:
+        return cls(**{kind.value: amounts.get(kind, Money.ZERO) for kind in MoneyKind})
+
+
+class BudgetScope(Result):
+    """Whose jobs a budget counts; empty lists restrict nothing."""
+
+    teams: list[str]
+    projects: list[str]
+    workloads: list[str]
+    users: list[str]
+    environments: list[str]
+
+
+class BudgetResult(Result):
+    """A budget in its current period. Amounts in USD. ``period_name``: ``November 2026``; ``passed``: when each alert
+    was first reached."""
+
+    id: str
+    period: str
+    period_name: str
+    timezone: str
+    period_start: Moment
+    period_end: Moment
+    counts: list[str]
+    limit: Money
+    spent: Money
+    held: Money
+    left: Money
+    action: str
+    alerts: list[str]
+    forecast: Forecast
+    passed: dict[str, Moment]
+    notices: list[NoticeResult]
+    scope: BudgetScope
+    source: str
+
+    @classmethod
+    def of(cls, line: BudgetLine, notices: Sequence[Dispatch] = (), **extra: Any) -> Self:
+        """``notices``: the notices about the budget."""
+        spec = line.spec
+        return cls.from_parts(
+            spec,
+            line.use,
+            line,
+            counts=sorted(spec.counts),
+            passed=dict(line.marks),
+            notices=notices,
+            scope=spec,
+            source=str(line.source),
+            **extra,
+        )
+
+
+class SpentUntil(Result):
+    """The spend under a budget (USD) from the start of its period until then."""
+
+    until: Moment
+    total: Money
+
+
+class BudgetDetails(BudgetResult):
+    """A budget with what it holds for each job in each period. ``on_own``: the part of ``spent`` for owned and reserved
+    capacity, ``rented``: for on-demand and spot capacity. ``days``: the spend by day, if a chart is asked for."""
+
+    on_own: Money
+    rented: Money
+    held_by_job: list[JobShareResult]
+    days: list[SpentUntil] | None = Field(default=None, exclude_if=is_none)
+
+
+class BudgetList(Result):
+    """Every budget, in file order."""
+
+    budgets: list[BudgetResult]

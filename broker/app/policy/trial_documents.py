@@ -1,0 +1,227 @@
+"""Policy previews, tests and replays as results: recorded decisions, test cases, replayed decisions, and the effects of
+a change."""
+
+from collections.abc import Sequence
+from typing import Self
+
+from broker.app.billing.budget_documents import BudgetScope, MoneyByKind
+from broker.app.billing.budgets import BudgetLine
+from broker.app.documents import Facts, Moment, Result, VerdictResult
+from broker.app.policy.rehearsal import Effect, JobOutcome
+from broker.app.policy.replay import DecisionTotals, PolicyReplay, ReplayedDecision
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.decisions import Decision, inputs_of
+from broker.core.policy.policy import ActionKind, Answer, CaseResult
+from broker.core.values.money import Money
+
+
+class RecordedDecision(Result):
+    """A decision on record. ``job_id``: null for a refused submission; ``money``: to be held, in USD, null where none
+    was requested; ``facts_hash``: SHA-256 of everything that the rules saw; ``seen``: what of it is kept; empty in the
+    list of all jobs."""
+
+    at: Moment
+    user: str
+    job_id: str | None
+    job_name: str
+    team: str | None
+    money: MoneyByKind | None
+    action: ActionKind
+    answer: Answer
+    attempt: int | None
+    pool: str | None
+    policy_version: str
+    facts_hash: str
+    verdicts: list[VerdictResult]
+    seen: Facts
+
+    @classmethod
+    def of(cls, decision: Decision) -> Self:
+        try:
+            inputs = inputs_of(decision)
+        except ValueError:  # altered, or of another version; `doctor --rebuild` says which
+            inputs = None
+        action = None if inputs is None else inputs.action
+        hold = MoneyByKind.of(action.hold) if action is not None and action.hold else None
+        return cls.from_parts(decision, team=action.job.team if action else None, money=hold)
+
+
+class RecordedDecisions(Result):
+    """Recorded decisions: of one job, oldest first; of all jobs, newest first."""
+
+    decisions: list[RecordedDecision]
+
+    @classmethod
+    def of(cls, decisions: Sequence[Decision]) -> Self:
+        return cls(decisions=[RecordedDecision.of(decision) for decision in decisions])
+
+
+class TriedCase(Result):
+    """A test case. ``wrong``: the difference from the expected verdict; empty if it passed."""
+
+    name: str
+    source: str
+    passed: bool
+    expected: Answer
+    answer: Answer
+    wrong: str
+    verdicts: list[VerdictResult]
+
+    @classmethod
+    def of(cls, result: CaseResult) -> Self:
+        return cls.from_parts(result, source=str(result.source), passed=not result.wrong)
+
+
+class PolicyTestResult(Result):
+    """The test cases of policy files."""
+
+    passed: int
+    failed: int
+    cases: list[TriedCase]
+
+    @classmethod
+    def of(cls, results: Sequence[CaseResult]) -> Self:
+        cases = [TriedCase.of(result) for result in results]
+        return cls(
+            passed=sum(item.passed for item in cases), failed=sum(not item.passed for item in cases), cases=cases
+        )
+
+
+class DecisionDifference(Result):
+    """A decision that these policies would change. ``after``: null where it would not be made, because the job was
+    denied earlier. Costs in USD; the new one of a job that was refused or elsewhere is the expected one."""
+
+    at: Moment
+    job_id: str | None
+    job_name: str
+    user: str
+    action: ActionKind
+    before: Answer
+    after: Answer | None
+    pool_before: str | None
+    pool_after: str | None
+    money: MoneyKind
+    cost_before: Money
+    cost_after: Money
+    money_after: MoneyKind
+    objections: list[VerdictResult]
+
+    @classmethod
+    def of(cls, replayed: ReplayedDecision) -> Self:
+        return cls.from_parts(
+            replayed.decision,
+            replayed,
+            before=replayed.decision.answer,
+            after=replayed.answer,
+            pool_before=replayed.decision.pool,
+            pool_after=replayed.pool,
+            objections=[VerdictResult.of(v) for v in replayed.verdicts if v.answer is not Answer.ALLOW or v.warns],
+        )
+
+
+class JudgedDecisions(Result):
+    """Recorded decisions judged again. ``unknown``: decisions whose facts were not recorded; ``warned``: those that
+    rules are against which only warn."""
+
+    decisions: int
+    same: int
+    unknown: int
+    before: DecisionTotals
+    after: DecisionTotals
+    differences: list[DecisionDifference]
+    warned: list[DecisionDifference]
+
+    @classmethod
+    def of(cls, policy_replay: PolicyReplay) -> Self:
+        return cls.from_parts(
+            policy_replay,
+            decisions=len(policy_replay.outcomes),
+            same=len(policy_replay.outcomes) - len(policy_replay.differences),
+        )
+
+
+class ObjectingRule(Result):
+    """A rule and its message; ``source``: file and line."""
+
+    name: str
+    kind: str
+    code: str
+    message: str
+    source: str
+
+
+class AffectedJob(Result):
+    """A job that the change affects in the next reconciler pass. ``at``: when, if not at once;
+    ``pool``: of a start; ``approvers``: who is asked."""
+
+    job_id: str
+    name: str
+    user: str
+    team: str | None
+    effect: Effect
+    rules: list[ObjectingRule]
+    pool: str | None
+    approvers: list[str]
+    at: Moment | None
+
+    @classmethod
+    def of(cls, outcome: JobOutcome) -> Self:
+        return cls.from_parts(
+            outcome,
+            rules=[ObjectingRule.from_parts(rule, kind=rule.rule) for rule in outcome.rules],
+            pool=outcome.where or None,
+            approvers=outcome.asks,
+        )
+
+
+class BudgetTermsResult(Result):
+    """The terms and the state of a budget. Amounts in USD; ``left`` may be negative."""
+
+    amount: Money
+    period: str
+    timezone: str
+    counts: list[str]
+    action: str
+    scope: BudgetScope
+    spent: Money
+    held: Money
+    left: Money
+    source: str
+
+    @classmethod
+    def of(cls, line: BudgetLine) -> Self:
+        spec = line.spec
+        sources = (spec, line.use, line)
+        return cls.from_parts(
+            *sources, amount=line.limit, counts=sorted(spec.counts), scope=spec, source=str(line.source)
+        )
+
+
+class BudgetChangeResult(Result):
+    """A budget that is new (``before`` is null), gone (``after`` is null) or changed."""
+
+    name: str
+    before: BudgetTermsResult | None
+    after: BudgetTermsResult | None
+
+
+class PastChanges(Result):
+    """The decisions from ``since`` to ``until``, judged again."""
+
+    since: Moment
+    until: Moment
+    decisions: JudgedDecisions
+
+
+class PolicyPreviewResult(Result):
+    """The effects of policy files if they were applied now. ``active_version``: of those in force, 0 without any;
+    ``looked_at``: how many open jobs were, and ``left_out`` how many that wait were not."""
+
+    active_version: int
+    changed: bool
+    difference: str
+    jobs: list[AffectedJob]
+    budgets: list[BudgetChangeResult]
+    looked_at: int
+    left_out: int
+    past: PastChanges

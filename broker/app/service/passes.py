@@ -1,0 +1,134 @@
+"""The passes of the reconciler: until no work is left, or as long as the process lives; and its log."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.app.jobs.background import OWN_TURN, TURN, has_work_left
+from broker.app.wiring import Broker
+from broker.core.errors import BrokerError
+from broker.core.market.offers import MoneyKind
+
+if TYPE_CHECKING:
+    from broker.reconciler.loop import Tick
+
+log = logging.getLogger(__name__)
+
+_IDLE_TICKS = 3  # idle passes before the process ends; a job submitted meanwhile finds it still running
+_MAX_ENGINE_CALLS = 8  # concurrent calls (launches, removals) of one engine
+_MAX_PAUSE = 60.0  # seconds of the wall clock between two passes while the store does not answer
+_MAX_DOUBLINGS = 16  # of the time between passes; after them `_MAX_PAUSE` applies anyhow
+_MAX_LEAD_TRIES = 300  # tries to take the lead from a process that steps down
+_LEAD_RETRY_SECONDS = 0.2  # seconds between these tries
+
+
+def run(broker: Broker, *, forever: bool = False) -> bool:
+    """Reconcile until no work is left, or another process should take over; with ``forever`` until the process ends.
+    Returns False if another process reconciles already; a process that was started to take over first waits for that
+    one to step down."""
+    own_turn = os.environ.pop(OWN_TURN, "")  # child processes must not inherit it
+    tries_left = _MAX_LEAD_TRIES if own_turn else 0
+    while True:
+        with broker.store.lead() as still_leading:
+            if still_leading is not None:
+                tries_left = 0
+                if _run_until_idle(broker, still_leading, own_turn, forever=forever):
+                    return True
+            elif not tries_left:
+                return False
+        if tries_left:
+            tries_left -= 1
+            broker.clock.sleep(_LEAD_RETRY_SECONDS)
+            continue
+        # A job may have been submitted after the last pass while the lead was still taken, so check again without it.
+        if not has_work_left(broker):
+            return True
+
+
+def _run_until_idle(broker: Broker, still_leading: Callable[[], bool], own_turn: str, *, forever: bool) -> bool:
+    """Reconcile until no work is left; returns whether it ended because another process is to take over. ``own_turn``:
+    see `TURN`."""
+    own_turn = own_turn or broker.store.setting(TURN) or ""
+    idle_passes = 0
+    for reconcile_pass in reconcile_passes(broker, still_leading, broker.clock.sleep):
+        if forever or reconcile_pass.brought is None:
+            continue
+        idle_passes = idle_passes + 1 if reconcile_pass.brought.idle else 0
+        try:
+            if (broker.store.setting(TURN) or "") != own_turn:
+                return True
+        except BrokerError as error:  # the next pass reports it if it persists
+            log.warning("%s (%s)", error, error.hint)
+        if idle_passes >= _IDLE_TICKS:
+            return False
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcilePass:
+    """One pass over all jobs. ``brought``: the result; None if the store did not answer. ``seconds``: wall clock."""
+
+    brought: Tick | None
+    seconds: float
+
+
+def reconcile_passes(
+    broker: Broker, still_leading: Callable[[], bool], pause: Callable[[float], object]
+) -> Iterator[ReconcilePass]:
+    """Reconcile in passes while ``still_leading`` returns True, and yield each. If the store does not answer (locked,
+    full, unreachable), the error is logged and the pass repeated. ``pause`` waits the given seconds of the wall clock
+    between two passes, longer while the store does not answer."""
+    # Slow to import, and most commands do not reconcile.
+    from broker.app.billing.budgets import Alerting
+    from broker.app.market.market import freshen
+    from broker.app.service.reconciler_setup import reconciler
+    from broker.reconciler.engine_calls import EngineCalls
+
+    worker, alerting = reconciler(broker, EngineCalls(_MAX_ENGINE_CALLS)), Alerting(broker)
+    failures = 0
+    try:
+        while still_leading():
+            tick, started = None, time.monotonic()
+            try:
+                if _has_sandbox_attempts(broker):
+                    freshen(broker, sandbox=True)  # costs at simulated spot prices are settled at observed prices
+                tick = worker.tick()
+                alerting()
+                failures = 0
+            except BrokerError as error:
+                failures += 1
+                log.warning("%s (%s)", error, error.hint)
+            yield ReconcilePass(tick, time.monotonic() - started)
+            pause(min(broker.settings.reconcile_every * 2 ** min(failures, _MAX_DOUBLINGS), _MAX_PAUSE))
+    finally:
+        worker.close()
+
+
+def _has_sandbox_attempts(broker: Broker) -> bool:
+    with broker.store.reading() as reader:
+        return any(attempt.money is MoneyKind.SANDBOX for attempt in reader.live_attempts())
+
+
+class _LogFile(RotatingFileHandler):
+    """Leaves out a line that a full disk does not take, instead of printing a traceback for each."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
+def log_to_file(home: Path) -> None:
+    """Send the reconciler's log to a private file of bounded size under ``home``."""
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = home / "reconciler.log"
+    path.touch(mode=0o600)
+    handler = _LogFile(path, maxBytes=5_000_000, backupCount=2)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger("broker").addHandler(handler)
+    logging.getLogger("broker").setLevel(logging.INFO)
