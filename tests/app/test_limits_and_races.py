@@ -11,13 +11,13 @@ import pytest
 
 from broker.app.billing.report import spend
 from broker.app.jobs import background, jobs
-from broker.app.service import passes
 from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
 from broker.app.jobs.preview import preview
 from broker.app.jobs.sealed_secrets import KEY_FILE, JobSecrets
 from broker.app.jobs.submit import DearerNow, submit
 from broker.app.market.market import market_for
+from broker.app.service import passes
 from broker.app.service.duties import ReconcileDuty
 from broker.app.service.health import Pulses
 from broker.app.service.reconciler_setup import reconciler

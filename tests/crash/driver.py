@@ -30,10 +30,10 @@ from sqlalchemy import Engine, event
 from sqlalchemy.engine.default import DefaultDialect
 
 from broker.agent.formats import Intervals
-from broker.app.service import passes, reconciler_setup
 from broker.app.jobs.job_input import read_job
 from broker.app.jobs.submit import submit
 from broker.app.runs_root import attempt_keys
+from broker.app.service import passes, reconciler_setup
 from broker.app.wiring import Broker
 from broker.engines.runfolder.run_folders import RunFolders
 from broker.settings import Settings
