@@ -4,11 +4,13 @@
 """
 
 import json
+import os
 import re
-from collections.abc import Collection, Mapping
+import tomllib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 from urllib.parse import urlsplit
 
 import platformdirs
@@ -26,7 +28,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from broker.core.access.people import TeamRole
 from broker.core.actors import Role
-from broker.core.errors import did_you_mean
+from broker.core.errors import InvalidInput, Problem, did_you_mean, place
 from broker.core.notices import Severity
 from broker.core.values.money import Money
 from broker.core.values.provider_names import place_name, provider_name
@@ -273,20 +275,15 @@ def read_settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        from broker.settings_problems import raise_errors  # imported only for errors
-
         raise_errors(
             [(issue["loc"], _error_message(issue["loc"], issue["type"], issue["msg"])) for issue in error.errors()],
             settings_files(),
         )
     except ValueError as error:  # the file is not valid TOML
-        from broker.settings_problems import raise_unreadable
-
         raise_unreadable(error, settings_files())
 
 
 def _error_message(key: tuple[int | str, ...], kind: str, message: str) -> str:
-    from broker.settings_problems import not_a_setting
 
     if kind != "extra_forbidden":
         return message.removeprefix("Value error, ")
@@ -343,8 +340,6 @@ def check_names(settings: Settings, providers: Collection[str], engines: Collect
         if name not in known
     ]
     if errors:
-        from broker.settings_problems import raise_errors
-
         raise_errors([(key, message) for key, message, _ in errors], settings_files(), hint=errors[0][2])
 
 
@@ -370,3 +365,102 @@ def environment_of(settings: Settings) -> dict[str, str]:
         "settle_every": str(settings.settle_every),
     }
     return {variable(name): value for name, value in values.items()}
+
+
+Key = tuple[int | str, ...]
+
+_TABLE = re.compile(r"\s*\[([^\[\]]+)\]")
+_LINE = re.compile(r"\s*([\w.\"'-]+)\s*=")
+_TOML_POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)")
+
+
+def not_a_setting(key: Key, known: Iterable[str]) -> str:
+    """The message for a key that is not in ``known``: with a suggestion, or with the list of known keys."""
+    names = [name.upper() if _from_environment(key) else name for name in sorted(known)]
+    return f"is not a setting{did_you_mean(str(key[-1]), names) or '; known here: ' + ', '.join(names)}"
+
+
+def raise_errors(errors: Sequence[tuple[Key, str]], files: Sequence[Path], *, hint: str = "") -> NoReturn:
+    """Raises `InvalidInput` for these keys, each with its position and its error.
+
+    ``files``: the files that were read; later ones take precedence. Lines are named by number and never printed, as
+    they may contain secrets.
+    """
+    located = [_locate(key, message, files) for key, message in errors]
+    messages = [
+        f"{place(where, problem.line, problem.column)}: {problem.key}: {problem.message}" if where else str(problem)
+        for where, problem in located
+    ]
+    raise InvalidInput(
+        messages[0] if len(messages) == 1 else "\n  ".join(("", *messages)).lstrip(" "),
+        where="settings",
+        hint=hint or f"check the GPUBROKER_* variables and {', '.join(map(str, files))}",
+        problems=[problem for _, problem in located],
+    )
+
+
+def raise_unreadable(error: ValueError, files: Sequence[Path]) -> NoReturn:
+    """Raises `InvalidInput` for the file that is not valid TOML, with the line of the error."""
+    for file in files:
+        try:
+            tomllib.loads(file.read_text("utf-8"))
+        except OSError:
+            continue
+        except ValueError as problem:
+            position = _TOML_POSITION.search(str(problem))
+            line, column = (int(position[1]), int(position[2])) if position and position[1] else (0, 0)
+            message = f"is not valid TOML: {_TOML_POSITION.sub('', str(problem))}"
+            problems = [Problem(line, column, "", message)]
+            raise InvalidInput(
+                f"{place(str(file), line, column)}: {message}", where="settings", problems=problems
+            ) from problem
+    raise InvalidInput(str(error), where="settings", hint=f"fix {' or '.join(map(str, files))}") from error
+
+
+def _locate(key: Key, message: str, files: Sequence[Path]) -> tuple[str, Problem]:
+    """The file (empty for a variable, or if no file contains the key) and the problem."""
+    if _from_environment(key):
+        return "", Problem(0, 0, variable(*key), message)
+    depth, file_index, line = max(
+        (depth, i, line) for i, (depth, line) in enumerate(_nearest(key, file) for file in files)
+    )
+    return str(files[file_index]) if depth else "", Problem(line, 0, ".".join(map(str, key)), message)
+
+
+def _from_environment(key: Key) -> bool:
+    """Whether a variable sets the key, a part of it, or its section (as JSON)."""
+    full = variable(*key)
+    return any(
+        name.startswith(PREFIX) and (f"{full}__".startswith(f"{name}__") or name.startswith(f"{full}__"))
+        for name in map(str.upper, os.environ)
+    )
+
+
+def _nearest(key: Key, file: Path) -> tuple[int, int]:
+    """The number of leading parts of the key that the file contains, and the 1-based line of the last of them.
+
+    TOML readers keep no positions, so this searches for tables and keys at the start of lines; a key inside ``{ }``
+    gets the line of its section.
+    """
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, ValueError):
+        return 0, 0
+    key_parts = tuple(str(part) for part in key)
+    table: tuple[str, ...] = ()
+    depth, line_number = 0, 0
+    for number, line in enumerate(lines, 1):
+        if table_match := _TABLE.match(line):
+            path = table = _parts(table_match[1])
+        elif line_match := _LINE.match(line):
+            path = (*table, *_parts(line_match[1]))
+        else:
+            continue
+        common = min(len(path), len(key_parts))
+        if common > depth and path[:common] == key_parts[:common]:
+            depth, line_number = common, number
+    return depth, line_number
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip().strip("\"'") for part in text.split("."))

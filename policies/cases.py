@@ -13,6 +13,7 @@ from broker.core.job.file import parse_job
 from broker.core.job.file.schema import JobFile
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
+from broker.core.market.accelerators import canonical
 from broker.core.market.offers import CapacityType, Interconnect, MoneyKind, Offer
 from broker.core.policy import arrays
 from broker.core.policy.policy import (
@@ -30,7 +31,6 @@ from broker.core.policy.policy import (
 )
 from broker.core.ports import PolicySet
 from broker.core.validation import validate
-from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.core.values.provider_names import provider_name
 from broker.core.values.units import PositiveDuration
@@ -242,7 +242,7 @@ def _judge(policy: PolicySet, case: PolicyCase, job: Job, source: Source) -> Cas
     verdicts = tuple(policy.judge(action, facts))
     if job.array is not None and action.kind is ActionKind.LAUNCH:  # what runs are its tasks
         of_all = tuple(policy.judge(arrays.action_of_all(action, job.array, job.max_cost), facts))
-        verdicts = arrays.verdicts_with_all(verdicts, of_all, policy)
+        verdicts = arrays.verdicts_with_all(verdicts, of_all, policy.when)
     answer = max((verdict.answer for verdict in verdicts), key=arrays.STRICTNESS.index)
     objections = [verdict for verdict in verdicts if verdict.answer is not Answer.ALLOW]
     missing = [word for word in case.because if not any(word in (v.name, v.code, v.rule) for v in objections)]

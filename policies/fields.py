@@ -11,9 +11,9 @@ from zoneinfo import available_timezones
 from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator, RootModel, WithJsonSchema, model_validator
 
 from broker.core.errors import UnknownName, did_you_mean
+from broker.core.market.accelerators import canonical
 from broker.core.ports import MIN_HISTORY, MIN_NOTICE_RETENTION
 from broker.core.validation import parse_each
-from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.core.values.provider_names import place_name, provider_name
 from broker.core.values.units import PositiveDuration, parse_money, zone

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from broker.core.documents import Document, Path, path_text
 from broker.core.errors import Problem, did_you_mean
+from broker.core.market.accelerators import accelerator_names
 from broker.core.policy.policy import PolicyName, Source
-from broker.core.values.accelerators import accelerator_names
 from broker.core.values.provider_names import NAMES, is_provider_name
 from policies.conditions import Condition, parse_condition
 from policies.fields import PATTERN_SIGNS, names_accelerator, parse_accelerator

@@ -16,8 +16,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from broker.core.errors import InvalidInput, UnknownName
+from broker.core.market.accelerators import canonical
 from broker.core.market.offers import Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
-from broker.core.values.accelerators import canonical
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from providers.registry import ProviderSettings

@@ -13,9 +13,9 @@ from decimal import Decimal
 from typing import Any
 
 from broker.core.errors import UnknownName
+from broker.core.market.accelerators import canonical, lookup, part_of
 from broker.core.market.capacity import Reservation
 from broker.core.market.offers import Availability, Offer, SkippedRow
-from broker.core.values.accelerators import canonical, lookup, part_of
 from broker.core.values.money import Money
 
 Row = Mapping[str, Any]

@@ -15,8 +15,8 @@ from datetime import timedelta
 from typing import ClassVar
 
 from broker.core.errors import Malformed
+from broker.core.market.accelerators import lookup
 from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRow
-from broker.core.values.accelerators import lookup
 from broker.core.values.money import Money
 from providers import rows as parse
 from providers.http import Api, Url

@@ -29,11 +29,11 @@ def _parse_arguments(argv: list[str] | None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: the command's; 143 interrupted or stopped; 79 another machine runs the attempt; 80 a
-    newer attempt exists; 75 the run folder is unreachable; 2 wrong usage. ``enter …``: see `broker.agent.entering`.
+    newer attempt exists; 75 the run folder is unreachable; 2 wrong usage. ``enter …``: see `broker.agent.enter`.
     """
     words = sys.argv[1:] if argv is None else argv
     if words[:1] == ["enter"]:
-        from broker.agent.entering import main as enter  # a program inside a running job; needs no object store
+        from broker.agent.enter import main as enter
 
         return enter(words[1:])
     arguments = _parse_arguments(argv)

@@ -12,8 +12,8 @@ WITNESS: a file to write the time of death into, or ``-``. LOCKS: descriptors of
 On Linux the command inherits them, so that a lock is held while a process of it lives, even if the guard was killed.
 
 On Linux the guard also adopts the command's orphans, so it kills children that left the process group, and then the
-programs that people started inside the job (`broker.agent.entering`). On other systems it kills the process group
-only.
+programs that people started inside the job (`broker.agent.running_command`). On other systems it kills the process
+group only.
 """
 
 from __future__ import annotations

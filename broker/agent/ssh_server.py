@@ -22,7 +22,7 @@ from pathlib import Path
 
 from broker.agent import processes
 from broker.agent.claims import own_user
-from broker.agent.entering import UNAVAILABLE, CannotEnter, GuardedCommand, end_process
+from broker.agent.running_command import UNAVAILABLE, CannotEnter, GuardedCommand, end_process
 from broker.agent.store import make_private
 from broker.agent.visitors import Visit
 
@@ -33,9 +33,7 @@ _SEARCH_PATH = (*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/sbi
 _SFTP = ("/usr/lib/openssh", "/usr/libexec/openssh", "/usr/lib/ssh", "/usr/libexec", "/usr/lib64/misc")
 _PIECE = 1 << 15
 _REPORT_EVERY = 1.0
-_AGENT = (
-    "import sys; sys.path.insert(0, {root!r}); from broker.agent.entering import main; sys.exit(main(sys.argv[1:]))"
-)
+_AGENT = "import sys; sys.path.insert(0, {root!r}); from broker.agent.enter import main; sys.exit(main(sys.argv[1:]))"
 
 _CONFIG = """\
 HostKey {folder}/host_key

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Callable
 
-from broker.agent import access, claims, entering, metadata, notices, rendezvous
+from broker.agent import access, claims, metadata, notices, rendezvous
 from broker.agent.access import NodeAccess
 from broker.agent.claims import Claim, is_predecessor_dead, write_record
 from broker.agent.clock import to_text, wall_now
@@ -47,6 +47,7 @@ from broker.agent.outputs import Outputs
 from broker.agent.preparation import NodePreparation
 from broker.agent.promise import CheckpointPromise
 from broker.agent.rank import RankContext
+from broker.agent.running_command import record_guard
 from broker.agent.saver import Saver
 from broker.agent.scan import Renames, Scanner, open_writers
 from broker.agent.session_watch import SessionWatch
@@ -317,7 +318,7 @@ class Attempt:
             tell=lambda message: self._inbox.put(CommandMessage(number, message)),
             keep_open=self._keep_open,
         )
-        entering.record_guard(self._scratch.root, command.guard, folder)
+        record_guard(self._scratch.root, command.guard, folder)
 
         def on_session(pid: int) -> None:
             self._session = pid

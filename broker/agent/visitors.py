@@ -19,7 +19,7 @@ _CAME = "came"
 class EnteredProgram:
     """A program that runs inside the job.
 
-    ``pid``: the process that started it (`broker.agent.entering`), its parent; ``born``: the start of that process.
+    ``pid``: the process that started it (`broker.agent.running_command`), its parent; ``born``: its start.
     ``moved``: bytes transferred over its SSH connection; None if it has none. ``terminal``: its terminal device.
     """
 

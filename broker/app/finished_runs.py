@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause
 from broker.core.job.placements import Placement
+from broker.core.market.accelerators import accelerator_names, lookup
 from broker.core.market.offers import CapacityType
-from broker.core.values.accelerators import accelerator_names, lookup
 from broker.core.values.money import MICROS_PER_USD, Money
 from broker.economics.units import TERA
 from broker.ledger.finops.accuracy import RunOutcome

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def gpus(context: typer.Context, incomplete: str) -> list[str]:
     """Canonical names of accelerators."""
-    from broker.core.values.accelerators import accelerator_names
+    from broker.core.market.accelerators import accelerator_names
 
     return _starting_with(accelerator_names(), incomplete)
 

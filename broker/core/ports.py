@@ -211,7 +211,7 @@ class SharesItsMachine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EntryCommand:
-    """A program on this machine that runs ``gpubroker-agent enter`` (`broker.agent.entering`) on the machine of a job,
+    """A program on this machine that runs ``gpubroker-agent enter`` (`broker.agent.enter`) on the machine of a job,
     with its own standard streams. ``whole_lines``: its output arrives only as whole lines of text."""
 
     arguments: tuple[str, ...]

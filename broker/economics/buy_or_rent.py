@@ -18,8 +18,8 @@ from itertools import pairwise
 from typing import Any
 
 from broker.core.errors import InvalidInput
+from broker.core.market.accelerators import Accelerator
 from broker.core.market.offers import CapacityType
-from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import DEFAULTS, Assumptions, table
 from broker.economics.energy import energy_usd_per_hour
 from broker.economics.figures import Figure, RuleCheck, Share, Usd, usd_text

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from broker.core.values.accelerators import Accelerator
+from broker.core.market.accelerators import Accelerator
 from broker.economics.figures import ExactUsd, Figure, Usd
 from broker.economics.kinds import BoundBy
 from broker.economics.units import positive

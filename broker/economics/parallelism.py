@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from broker.core.errors import InvalidInput
-from broker.core.values.accelerators import Accelerator
+from broker.core.market.accelerators import Accelerator
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.figures import HIDDEN, Gib
 from broker.economics.fits import describe, smallest_layout, with_copies

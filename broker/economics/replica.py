@@ -8,7 +8,7 @@ Transformer Inference (MLSys 2023), for the costs of a step and of the exchange.
 
 from dataclasses import dataclass, replace
 
-from broker.core.values.accelerators import Accelerator
+from broker.core.market.accelerators import Accelerator
 from broker.economics.activations import elementwise_bytes, prefill_bytes
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.kinds import Method, Precision

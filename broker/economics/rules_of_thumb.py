@@ -1,6 +1,6 @@
 """Commonly quoted rules of thumb, each with its arithmetic: whether it holds, and the computed figure.
 
-Every figure that a rule is compared with is computed here from `core/values/gpus.toml`, the rules of thumb in force
+Every figure that a rule is compared with is computed here from `core/market/gpus.toml`, the rules of thumb in force
 and, where they are known, current prices. Amounts USD; memory GiB or GB as said.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from broker.core.values.accelerators import lookup
+from broker.core.market.accelerators import lookup
 from broker.economics.assumptions import DEFAULTS, Assumptions, override
 from broker.economics.buy_or_rent import compare, server
 from broker.economics.families import shape_for

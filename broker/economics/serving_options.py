@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
-from broker.core.values.accelerators import Accelerator
+from broker.core.market.accelerators import Accelerator
 from broker.economics.assumptions import Assumptions
 from broker.economics.families import shape_for
 from broker.economics.figures import Estimate, EstimatedUsd, Seconds, Share, number_text

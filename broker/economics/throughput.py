@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from broker.core.errors import InvalidInput
-from broker.core.values.accelerators import Accelerator
+from broker.core.market.accelerators import Accelerator
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.families import shape_for
 from broker.economics.figures import Estimate, Figure, Hours, Milliseconds, Share

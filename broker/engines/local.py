@@ -32,7 +32,7 @@ from broker.engines.environment import agent_environment
 from broker.engines.gang import GANG, Gang, GangNode, agent_folders
 from broker.engines.handles import Handles, note_owner, running_machines
 from broker.engines.register import DEFAULT, AssignedPart, Inventory, MachineRegister, hash_store
-from broker.placement.shares import may_use_free_cpus
+from broker.placement.pricing.shares import may_use_free_cpus
 
 _ASSIGNED = "given.json"
 

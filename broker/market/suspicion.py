@@ -18,6 +18,7 @@ from decimal import Decimal
 from math import comb, inf, sqrt
 from statistics import median
 
+from broker.core.market.accelerators import siblings
 from broker.core.market.market_judge import (
     AnswerCounts,
     GroupCount,
@@ -29,7 +30,6 @@ from broker.core.market.market_judge import (
     scale_levels,
 )
 from broker.core.market.offers import CapacityType, Doubt, MoneyKind, Offer
-from broker.core.values.accelerators import siblings
 from broker.core.values.money import Money
 
 _MIN_CHURN, _MAX_CHURN = 0.05, 0.5

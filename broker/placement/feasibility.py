@@ -30,8 +30,8 @@ from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.reasons import Reason, Rejection
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
 from broker.core.values.figures import duration_in_hours
-from broker.placement.conditions import Conditions
-from broker.placement.shares import machines, shortage
+from broker.placement.pricing.conditions import Conditions
+from broker.placement.pricing.shares import machines, shortage
 
 _STRENGTH = {Interconnect.NONE: 0, Interconnect.PCIE: 1, Interconnect.NVLINK: 2}
 _Matches = Callable[[str], bool]

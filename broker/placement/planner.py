@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -13,14 +13,14 @@ from broker.core.market.offers import CapacityType, Offer
 from broker.core.memory import without_collection
 from broker.core.values.figures import duration_in_hours, hours
 from broker.core.values.money import Money
-from broker.placement.conditions import Conditions
 from broker.placement.feasibility import PreparedJob, fit
 from broker.placement.notes import notes, remarks
+from broker.placement.pricing.conditions import Conditions
 from broker.placement.pricing.estimate import Estimator, Hazard, margin
 from broker.placement.pricing.run_model import Effort
+from broker.placement.pricing.shares import machines, offer_part
 from broker.placement.pricing.time_value import time_cost, value_of_time
 from broker.placement.ranking import RankKey, rank_key
-from broker.placement.shares import machines, offer_part
 
 # The number of uninterruptible placements (on-demand, owned, reserved) among a plan's fallbacks, and the number of
 # fallbacks if no placement is uninterruptible.
@@ -196,3 +196,19 @@ def _policy_rejection(placement: Placement, conditions: Conditions, deny: Deny |
     if deny is not None and (objection := deny(placement)) is not None:
         return Rejection(placement.offer.id, Reason.DENIED_BY_POLICY, str(objection), objection)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInputs:
+    """The inputs of a plan: the offers that could serve the job, and the current conditions.
+
+    ``coming``: bought machines that a job may wait for, each with the beginning of its period (UTC).
+    """
+
+    offers: Sequence[Offer]
+    conditions: Conditions
+    left_out: Mapping[Reason, int]
+    coming: Sequence[tuple[Offer, datetime]] = ()
+
+
+MarketFor = Callable[[Job], PlanInputs]

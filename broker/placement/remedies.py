@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.reasons import MISSING_SETUP, Reason
+from broker.core.market.accelerators import nearest
 from broker.core.market.offers import Interconnect, Offer
-from broker.core.values.accelerators import nearest
 from broker.placement.feasibility import PreparedJob, rejection_of
 
 FIXES_ELSEWHERE: Mapping[Reason, str] = {

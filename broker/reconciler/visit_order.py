@@ -24,7 +24,7 @@ _WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED)
 def queue_decision(
     job_id: str, turns: Sequence[Turn], free: Mapping[str, Free], waited: timedelta, longest: timedelta | None
 ) -> QueueDecision:
-    """A job's result of one round of the queue (`broker.placement.queue.queue.place`) over the capacity ``free``.
+    """A job's result of one round of the queue (`broker.placement.queue.search.place`) over the capacity ``free``.
 
     The job waits for its turn on a limited pool if it has no other option, or if its policy allows the wait:
     ``longest`` in total, of which ``waited`` has passed. Machines that are free now are reserved for others if the job

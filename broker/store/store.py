@@ -27,6 +27,7 @@ from broker.core.records import ReaderVersion, reader_version
 from broker.core.values.clock import Clock
 from broker.economics.reserve.holdings import Holding, RecordedHolding
 from broker.ledger.journal import StaleJobView
+from broker.store import market_history
 from broker.store.access import access
 from broker.store.access.access import AccessStore
 from broker.store.engine import copies, leader
@@ -39,9 +40,9 @@ from broker.store.jobs.journal import Proof, StoreWriter, prove
 from broker.store.jobs.reader import StoreReader
 from broker.store.ledger import charges
 from broker.store.ledger.charges import Charges
-from broker.store.market import acceptances, holdings, market_history, polls
+from broker.store.market import acceptances, holdings, polls
 from broker.store.market import market as current_offers
-from broker.store.market.market_history import MarketHistory
+from broker.store.market_history import MarketHistory
 from broker.store.outbox import BudgetMarks, Outbox, Watches
 from broker.store.policy import policies
 from broker.store.purchases import purchases

@@ -9,8 +9,8 @@ from functools import cache
 from importlib.resources import files
 
 from broker.core.errors import UnknownName
+from broker.core.market.accelerators import canonical, is_part, part_of
 from broker.core.market.offers import Interconnect
-from broker.core.values.accelerators import canonical, is_part, part_of
 from providers.aws.settings import ENGINE
 from providers.rows import RowRejected
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from broker.core.market.accelerators import is_part
 from broker.core.market.offers import Interconnect
-from broker.core.values.accelerators import is_part
 from providers.azure.settings import ENGINE
 from providers.rows import RowRejected
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 from broker.core.errors import InvalidInput, Problem, did_you_mean
+from broker.core.market.accelerators import part_of
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
-from broker.core.values.accelerators import part_of
 from providers.catalogue.fields import Cells
 from providers.catalogue.layout import SKYPILOT_CLOUDS, ColumnLayout, RowContext, card, offer, whole_or_part
 from providers.rows import RowRejected, distinct, name, short, whole

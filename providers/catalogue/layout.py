@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 
+from broker.core.market.accelerators import is_part, lookup
 from broker.core.market.offers import CapacityType, Offer
-from broker.core.values.accelerators import is_part, lookup
 from broker.core.values.money import Money
 from providers.catalogue.fields import Cells
 from providers.rows import RowRejected, accelerator, part_of_card, short

@@ -8,8 +8,8 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any
 
+from broker.core.market.accelerators import lookup, part_of
 from broker.core.market.offers import Interconnect, SkippedRow
-from broker.core.values.accelerators import lookup, part_of
 from providers.gcp.accelerators import Family, attachable, eighth, family_of, is_chip, link_of
 from providers.gcp.calls import GcpCaller, ListMethod, region_of, resource_name
 from providers.gcp.settings import GcpSettings

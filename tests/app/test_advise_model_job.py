@@ -14,7 +14,7 @@ from broker.app.policy import policies
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Constraints, Job, Model, Work
-from broker.core.values.accelerators import lookup
+from broker.core.market.accelerators import lookup
 from broker.economics.kinds import Method
 from broker.economics.memory import ModelUse, ParallelLayout, estimate, usable_gib
 from tests.actors import ANN

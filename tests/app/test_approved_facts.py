@@ -21,8 +21,8 @@ from broker.core.job.file import parse_job
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.placement.conditions import Conditions
-from broker.reconciler.controllers.placement import PlanInputs
+from broker.placement.planner import PlanInputs
+from broker.placement.pricing.conditions import Conditions
 from broker.settings import Settings
 from cli import registries
 from tests.actors import ANN, EVERYBODYS, OLGA, with_clock

@@ -25,7 +25,7 @@ from broker.store.jobs.pages import JobListFilter
 from broker.store.jobs.reader import StoreReader
 from broker.store.ledger.charges import Charges, ChargeScope
 from broker.store.ledger.spending import SpendingPeriod
-from broker.store.market.market_history import MarketHistory
+from broker.store.market_history import MarketHistory
 from broker.store.outbox import Outbox
 from tests.app.test_query_plans import (
     NOW,

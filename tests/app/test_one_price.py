@@ -21,10 +21,10 @@ from broker.app.billing.review import cheapest_prices
 from broker.app.market.offer_lists import group_offers
 from broker.app.market.offer_rows import OfferFilter, matching_rows
 from broker.app.use_cases import market
+from broker.core.market.accelerators import lookup
 from broker.core.market.offers import Availability, CapacityType, Doubt, Interconnect, MoneyKind, Offer
 from broker.core.market.price_basis import MachineClass, price_basis
 from broker.core.market.term_prices import term_prices
-from broker.core.values.accelerators import lookup
 from broker.core.values.money import Money
 from broker.economics.assumptions import DEFAULTS
 from broker.economics.kinds import BoundBy

@@ -13,8 +13,8 @@ from broker.core.job.jobs import CheckpointPlan, Data, Job, MachineRequest, Work
 from broker.core.job.reasons import count_reasons
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.money import Money
-from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
+from broker.placement.pricing.conditions import Conditions
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CARDS = ("T4", "L4", "A10G", "V100", "A100", "A100-80GB", "H100", "H200", "L40S", None)

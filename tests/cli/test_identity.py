@@ -41,7 +41,7 @@ def test_a_user_id_without_a_name_is_a_user_too(monkeypatch: pytest.MonkeyPatch)
 _ACCOUNTS_OF_PROCESSES = {
     "agent/__main__.py",
     "agent/claims.py",
-    "agent/entering.py",
+    "agent/running_command.py",
     "agent/gpubroker_session.py",
     "agent/source_tree.py",
     "agent/ssh_server.py",

@@ -22,9 +22,9 @@ from typing import ClassVar
 
 import pytest
 
+from broker.core.market.accelerators import canonical
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer, OfferQuery, SkippedRow
 from broker.core.ports import Provider
-from broker.core.values.accelerators import canonical
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from broker.core.errors import InvalidInput
-from broker.core.values.accelerators import lookup
+from broker.core.market.accelerators import lookup
 from broker.economics.assumptions import DEFAULTS
 from broker.economics.images import embedding_speed, encoder_of, index_gb, patches, tokens_of, vectors_gb
 

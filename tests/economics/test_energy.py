@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput, UnknownName
-from broker.core.values.accelerators import lookup
+from broker.core.market.accelerators import lookup
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.energy import (
     average_watts,

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
-from broker.core.values.accelerators import accelerator_names, lookup
+from broker.core.market.accelerators import accelerator_names, lookup
 from broker.economics.fits import Fit, find_fits, smallest_layout
 from broker.economics.kinds import Method, Precision
 from broker.economics.memory import ModelUse, ParallelLayout, estimate

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.core.errors import InvalidInput
-from broker.core.values.accelerators import accelerator_names, lookup
+from broker.core.market.accelerators import accelerator_names, lookup
 from broker.economics.hardware import Candidate, Trial, compare, radar, rank
 from broker.economics.kinds import BoundBy
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from broker.core.errors import InvalidInput, UnknownName
-from broker.core.values.accelerators import lookup
+from broker.core.market.accelerators import lookup
 from broker.economics.assumptions import DEFAULTS
 from broker.economics.images import (
     ImageMethod,

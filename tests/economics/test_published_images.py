@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from broker.core.values.accelerators import lookup
+from broker.core.market.accelerators import lookup
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.images import ImageMethod, ImageOptimizer, ImageUse, image_memory, image_speed, network_of
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.values.accelerators import lookup
+from broker.core.market.accelerators import lookup
 from broker.economics import families
 from broker.economics.assumptions import DEFAULTS, Assumptions, override
 from broker.economics.kinds import Precision

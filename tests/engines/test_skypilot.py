@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.agent.entering import NOT_RUNNING
+from broker.agent.running_command import NOT_RUNNING
 from broker.core.errors import (
     AskAPerson,
     BrokerError,

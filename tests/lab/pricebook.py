@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.core.errors import InvalidInput
-from broker.core.values.accelerators import canonical, lookup
+from broker.core.market.accelerators import canonical, lookup
 from tests.lab.command import parser, run
 
 BOOK = Path(__file__).parents[2] / "providers/pricebook.toml"

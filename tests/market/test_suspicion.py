@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.core.market.accelerators import accelerator_names
 from broker.core.market.market_judge import AnswerCounts, GroupCount, OddPrice, PriceContext, PriceLevels
 from broker.core.market.offers import CapacityType, Doubt, MoneyKind, Offer
-from broker.core.values.accelerators import accelerator_names
 from broker.core.values.money import Money
 from broker.market.suspicion import Suspicion
 from tests.market.hostile import is_refused

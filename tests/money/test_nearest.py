@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from broker.app.billing import budgets
+from broker.app.billing.budget_documents import BudgetLine
 from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
 from broker.app.jobs.preview import Preview, preview
@@ -248,7 +249,7 @@ def test_what_is_said_to_pass_passes_and_a_step_more_does_not(store: Store, seed
         assert all(held <= line.limit for held in by_period(line).values())
 
 
-def by_period(line: budgets.BudgetLine) -> dict[datetime, Money]:
+def by_period(line: BudgetLine) -> dict[datetime, Money]:
     found: dict[datetime, Money] = {}
     for _, share in line.held_by_job:
         found[share.period[0]] = found.get(share.period[0], Money.ZERO) + share.held

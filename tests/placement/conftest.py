@@ -9,8 +9,8 @@ from broker.core.job.jobs import CheckpointPlan, Job, MachineRequest, Work
 from broker.core.job.placements import Plan
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer
 from broker.core.values.money import Money
-from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
+from broker.placement.pricing.conditions import Conditions
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ENGINE = "cloud"

@@ -9,8 +9,8 @@ import pytest
 from broker.core.job.jobs import Job, MachineRequest, Work
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.money import Money
-from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
+from broker.placement.pricing.conditions import Conditions
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KG = {"dirty": 4.0, "clean": 0.1, "middling": 1.0}

@@ -15,8 +15,8 @@ from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Availability, Billing, CapacityType, Interconnect, MoneyKind, Offer
 from broker.core.values.money import Money
-from broker.placement.conditions import Conditions
 from broker.placement.offer_index import Board
+from broker.placement.pricing.conditions import Conditions
 from broker.placement.pricing.hazard import interruption_rate
 from tests.counts import FULL
 

@@ -13,9 +13,9 @@ from broker.core.job.reasons import Reason
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
 from broker.core.market.shares import MachineShare, total
 from broker.core.values.money import Money
-from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
-from broker.placement.shares import current_price, offer_part, share_of, shortage
+from broker.placement.pricing.conditions import Conditions
+from broker.placement.pricing.shares import current_price, offer_part, share_of, shortage
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 GIB = 1024

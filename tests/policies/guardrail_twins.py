@@ -27,8 +27,8 @@ from broker.core.market.offers import Availability, CapacityType, Interconnect, 
 from broker.core.values.money import Money
 from broker.engines.runfolder.run_folders import RunFolders
 from broker.ledger.entries import Account
-from broker.placement.conditions import Conditions
-from broker.reconciler.controllers.placement import PlanInputs
+from broker.placement.planner import PlanInputs
+from broker.placement.pricing.conditions import Conditions
 from broker.settings import Settings
 from cli import registries
 from tests.actors import ANN, EVERYBODYS

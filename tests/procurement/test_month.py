@@ -25,12 +25,11 @@ from broker.core.purchases.quotes import CapacityQuote, QuoteRequest
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, faults
-from broker.placement.conditions import Conditions
-from broker.placement.planner import make_plan
+from broker.placement.planner import PlanInputs, make_plan
+from broker.placement.pricing.conditions import Conditions
 from broker.procurement.bought_offers import LEAVE_BEFORE, add_bought_offers, leave_at
 from broker.reconciler.admission.records import hold_entries, launch_request
 from broker.reconciler.controllers.continuation import CapacityEnd
-from broker.reconciler.controllers.placement import PlanInputs
 from tests.actors import ANN, BOB, OLGA
 from tests.procurement.conftest import REGION, TOTAL, Shop
 from tests.reconciler.rehearsal import Stage

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.core.values.accelerators import canonical
+from broker.core.market.accelerators import canonical
 from providers.azure.machines import machine
 
 NAMES_OF_2026 = """\

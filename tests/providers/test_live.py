@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
+from broker.core.market.accelerators import canonical
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
-from broker.core.values.accelerators import canonical
 from broker.core.values.clock import SystemClock
 from providers.registry import PROVIDERS, build
 

@@ -38,12 +38,13 @@ from broker.core.values.money import Money
 from broker.engines.runfolder.mailbox import LeaseGrant
 from broker.engines.runfolder.node_state import Dated, ExitRecord, NodeState
 from broker.ledger.entries import Movement, Tags, faults
-from broker.placement.conditions import Conditions
+from broker.placement.planner import PlanInputs
+from broker.placement.pricing.conditions import Conditions
 from broker.reconciler.admission.launch_check import LaunchCheck, Rejudging, Ruling
 from broker.reconciler.admission.records import hold_entries, launch_request
 from broker.reconciler.controller import Controller
 from broker.reconciler.controllers.enforcement import Enforcement
-from broker.reconciler.controllers.placement import PlacementController, PlanInputs
+from broker.reconciler.controllers.placement import PlacementController
 from broker.reconciler.engine_calls import EngineCalls
 from broker.reconciler.leases import NodeLimits
 from broker.reconciler.loop import Reconciler

@@ -23,7 +23,6 @@ from broker.reconciler.admission.admission import (
     Admission,
     MoreMoney,
     admit,
-    egress_of,
     hold_duration,
     judge_continuation,
     min_start_hold,
@@ -120,11 +119,11 @@ def test_what_a_job_would_hold_leaves_out_what_is_paid_for() -> None:
 
 
 def test_only_egress_counts_as_egress() -> None:
-    assert egress_of(at(sold(), egress="7")) == Money.usd(7)
+    assert at(sold(), egress="7").egress == Money.usd(7)
     data = CostTerm("egress of data", Money.usd(1), moves=TransferKind.DATA)
     checkpoints = CostTerm("egress of checkpoints", Money.usd(2), moves=TransferKind.CHECKPOINT)
     both = (data, checkpoints)
-    assert egress_of(replace(at(sold()), terms=both)) == Money.usd(3)
+    assert replace(at(sold()), terms=both).egress == Money.usd(3)
 
 
 @pytest.mark.parametrize(

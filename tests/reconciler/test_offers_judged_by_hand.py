@@ -11,7 +11,7 @@ from broker.core.market.shares import MachineShare
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, LiveAttempt, Source, Verdict
 from broker.core.ports import PolicyDefaults
 from broker.core.values.money import Money
-from broker.placement.shares import offer_part
+from broker.placement.pricing.shares import offer_part
 from broker.reconciler.admission.admission import (
     as_if_unoccupied,
     denials,

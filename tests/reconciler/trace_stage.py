@@ -16,10 +16,11 @@ from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
-from broker.placement.conditions import Conditions
+from broker.placement.planner import PlanInputs
+from broker.placement.pricing.conditions import Conditions
 from broker.placement.strategy.situation import StrategyTask
 from broker.reconciler.admission.records import hold_entries
-from broker.reconciler.controllers.placement import PlacementController, PlanInputs, Plans
+from broker.reconciler.controllers.placement import PlacementController, Plans
 from broker.reconciler.controllers.strategy_advice import LoggedDecision, Moving, Strategist
 from broker.reconciler.leases import NoNodeLimits
 from broker.store import Store

@@ -7,9 +7,9 @@ from typing import Annotated
 from broker.app.advise.history import PastUse
 from broker.app.advise.prices import CurrentPrices
 from broker.core.errors import InvalidInput
+from broker.core.market.accelerators import lookup
 from broker.core.market.offers import CapacityType
 from broker.core.market.price_basis import MachineClass, machine_usd
-from broker.core.values.accelerators import lookup
 from broker.core.values.figures import plural
 from broker.economics.assumptions import Assumptions, override
 from broker.economics.buy_or_rent import BuyOrRent, compare, priced_ways, server

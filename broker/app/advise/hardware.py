@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from broker.app.advise.prices import CurrentPrices
 from broker.app.advise.size import accelerators_or_all
 from broker.core.errors import InvalidInput
+from broker.core.market.accelerators import Accelerator, lookup
 from broker.core.market.offers import CapacityType
-from broker.core.values.accelerators import Accelerator, lookup
 from broker.economics.assumptions import Assumptions, named_numbers
 from broker.economics.energy import (
     Footprint,

@@ -13,7 +13,7 @@ from typing import Any
 from broker.app.documents import Figure, Seconds
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Job, MachineRequest, Model, Work
-from broker.core.values.accelerators import Accelerator, accelerator_names, lookup
+from broker.core.market.accelerators import Accelerator, accelerator_names, lookup
 from broker.core.values.units import MAX_DURATION
 from broker.economics.assumptions import DEFAULTS, Assumptions, non_defaults, number_of, override
 from broker.economics.fits import smallest_layout

@@ -8,9 +8,9 @@ from math import inf
 from broker.app.advise.prices import CurrentPrices
 from broker.app.advise.size import accelerators_or_all
 from broker.core.errors import InvalidInput
+from broker.core.market.accelerators import Accelerator
 from broker.core.market.offers import CapacityType
 from broker.core.market.price_basis import machine_usd
-from broker.core.values.accelerators import Accelerator
 from broker.core.values.figures import plural
 from broker.economics.assumptions import Assumptions, named_numbers
 from broker.economics.energy import energy_usd_per_hour

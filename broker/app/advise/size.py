@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from broker.app.advise.prices import CurrentPrices, Quote
+from broker.core.market.accelerators import Accelerator, accelerator_names, lookup
 from broker.core.market.offers import CapacityType
 from broker.core.market.price_basis import MachineClass, is_obtainable
-from broker.core.values.accelerators import Accelerator, accelerator_names, lookup
 from broker.core.values.units import split_machine
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.figures import HIDDEN, Count, count_text

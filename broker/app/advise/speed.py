@@ -6,7 +6,7 @@ from typing import Annotated
 
 from broker.app.advise.prices import CurrentPrices
 from broker.core.errors import InvalidInput
-from broker.core.values.accelerators import Accelerator, lookup
+from broker.core.market.accelerators import Accelerator, lookup
 from broker.economics.assumptions import DEFAULTS, Assumptions, number_of
 from broker.economics.figures import HIDDEN, Count, Hours, Share, Usd, count_text
 from broker.economics.kinds import Precision

@@ -16,9 +16,19 @@ from broker.ledger.shares import BudgetShare
 from broker.reconciler.admission.hold_limits import HoldLimit
 
 if TYPE_CHECKING:
-    from broker.app.billing.budgets import BudgetLine
     from broker.reconciler.admission.admission import Admission
     from broker.store.outbox import Dispatch
+
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from broker.core.policy.policy import BudgetUse, Source
+from broker.core.ports import BudgetSpec
+from broker.ledger.budgets import period_name
+from broker.ledger.journal import OpenHold
+from broker.ledger.shares import budget_shares
+from broker.store.outbox import Dispatch
 
 
 class CostTermResult(Result):
@@ -189,3 +199,43 @@ class BudgetList(Result):
     """Every budget, in file order."""
 
     budgets: list[BudgetResult]
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLine:
+    """A budget of the active set and its state in the current period ``at`` a time (UTC). Money in USD. ``marks``: the
+    thresholds that it passed, and when each was first detected (UTC). ``holds``: the holds of jobs that count under it.
+    """
+
+    spec: BudgetSpec
+    limit: Money
+    source: Source
+    action: str
+    alerts: tuple[str, ...]
+    use: BudgetUse
+    forecast: Forecast
+    marks: Mapping[str, datetime]
+    holds: Sequence[OpenHold]
+    at: datetime
+
+    @property
+    def left(self) -> Money:
+        """The amount (USD) that can still be held or spent in the period; negative if later charges exceeded the
+        limit."""
+        return self.limit - self.use.spent - self.use.held
+
+    @property
+    def period_name(self) -> str:
+        """``November 2026``"""
+        return period_name(self.spec.period, self.spec.timezone, self.use.period_start)
+
+    @property
+    def held_by_job(self) -> list[tuple[str, BudgetShare]]:
+        """The holds of each job in each period, by job: earliest period first, in each the largest first. Those of the
+        current period add up to ``use.held``."""
+        job_shares = [
+            (hold.job_id, share)
+            for hold in self.holds
+            for share in budget_shares([self.spec], {hold.money: hold.burn.seen(self.at)})
+        ]
+        return sorted(job_shares, key=lambda job_share: (job_share[1].period, -job_share[1].held.micros, job_share[0]))

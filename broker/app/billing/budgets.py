@@ -12,20 +12,19 @@ from typing import Protocol, cast
 from broker.app.alerts import approvers, notify
 from broker.app.alerts.routes import recipients
 from broker.app.billing import anomalies
-from broker.app.billing.budget_documents import BudgetDetails, JobShareResult, SpentUntil
+from broker.app.billing.budget_documents import BudgetDetails, BudgetLine, JobShareResult, SpentUntil
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, UnknownName
 from broker.core.notices import Notice, Severity
 from broker.core.policy.policy import BudgetUse, Source
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.money import Money, round_distinct
-from broker.ledger.budgets import budget_uses, matches, period_containing, period_name, summable_until
+from broker.ledger.budgets import budget_uses, matches, period_containing, summable_until
 from broker.ledger.finops.expectation import MAX_DAYS, expect
 from broker.ledger.forecast import (
     EXCEEDED,
     FORECAST,
     Draw,
-    Forecast,
     SpendingPace,
     forecast,
     passed_thresholds,
@@ -33,7 +32,6 @@ from broker.ledger.forecast import (
 )
 from broker.ledger.holds import ledger_rate
 from broker.ledger.journal import OpenHold
-from broker.ledger.shares import BudgetShare, budget_shares
 from broker.store.jobs.reader import StoreReader
 from broker.store.outbox import Dispatch
 
@@ -59,46 +57,6 @@ class BudgetRule(Protocol):
     spec: BudgetSpec
     config: _BudgetTerms
     source: Source
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetLine:
-    """A budget of the active set and its state in the current period ``at`` a time (UTC). Money in USD. ``marks``: the
-    thresholds that it passed, and when each was first detected (UTC). ``holds``: the holds of jobs that count under it.
-    """
-
-    spec: BudgetSpec
-    limit: Money
-    source: Source
-    action: str
-    alerts: tuple[str, ...]
-    use: BudgetUse
-    forecast: Forecast
-    marks: Mapping[str, datetime]
-    holds: Sequence[OpenHold]
-    at: datetime
-
-    @property
-    def left(self) -> Money:
-        """The amount (USD) that can still be held or spent in the period; negative if later charges exceeded the
-        limit."""
-        return self.limit - self.use.spent - self.use.held
-
-    @property
-    def period_name(self) -> str:
-        """``November 2026``"""
-        return period_name(self.spec.period, self.spec.timezone, self.use.period_start)
-
-    @property
-    def held_by_job(self) -> list[tuple[str, BudgetShare]]:
-        """The holds of each job in each period, by job: earliest period first, in each the largest first. Those of the
-        current period add up to ``use.held``."""
-        job_shares = [
-            (hold.job_id, share)
-            for hold in self.holds
-            for share in budget_shares([self.spec], {hold.money: hold.burn.seen(self.at)})
-        ]
-        return sorted(job_shares, key=lambda job_share: (job_share[1].period, -job_share[1].held.micros, job_share[0]))
 
 
 def budget_rules(policy: PolicySet) -> list[BudgetRule]:

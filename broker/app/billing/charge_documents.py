@@ -15,7 +15,12 @@ from broker.core.values.money import Money
 from broker.reconciler.settlement.charges import Comparison, ComparisonState
 
 if TYPE_CHECKING:
-    from broker.app.billing.charges import BilledAttempts
+    pass
+
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 BILLED_BY = ("provider", "capacity_type", "job", "attempt")
 
@@ -177,3 +182,16 @@ def _group_rows(rows: Sequence[Comparison], by: str) -> list[tuple[str, list[Com
 
 def _sum(amounts: Iterable[Money]) -> Money:
     return sum(amounts, Money.ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class BilledAttempts:
+    """Comparisons, oldest attempt first. ``for_others``: charges that belong to no attempt (USD, by provider).
+    ``sources``: where charges of the period were read; ``skipped``: rows of the export that are left out;
+    ``superseded``: its files that are, as those of earlier runs."""
+
+    rows: tuple[Comparison, ...]
+    for_others: Mapping[str, Money]
+    skipped: Sequence[SkippedRows] = ()
+    superseded: Sequence[str] = ()
+    sources: Sequence[str] = ()

@@ -42,23 +42,11 @@ from broker.store.ledger.charges import API, ChargeScope
 if TYPE_CHECKING:
     from broker.core.market.capacity import Charge
     from broker.ledger.journal import PaidAttempt
-    from broker.store.jobs.machine_time import MachineTime
     from broker.store.jobs.reader import StoreReader
+    from broker.store.ledger.machine_time import MachineTime
+from broker.app.billing.charge_documents import BilledAttempts
 
 _FAR_FUTURE = datetime(9999, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class BilledAttempts:
-    """Comparisons, oldest attempt first. ``for_others``: charges that belong to no attempt (USD, by provider).
-    ``sources``: where charges of the period were read; ``skipped``: rows of the export that are left out;
-    ``superseded``: its files that are, as those of earlier runs."""
-
-    rows: tuple[Comparison, ...]
-    for_others: Mapping[str, Money]
-    skipped: Sequence[SkippedRows] = ()
-    superseded: Sequence[str] = ()
-    sources: Sequence[str] = ()
 
 
 def billed_attempts(broker: Broker, since: datetime | None = None, until: datetime | None = None) -> BilledAttempts:

@@ -2,36 +2,21 @@
 buys more by hand, as safely as through gpubroker.
 """
 
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from shlex import quote
 
-from broker.app.capacity.documents import ChecklistStep, PurchaseChecklistResult
+from broker.app.capacity.documents import CapacityInventory, ChecklistStep, PurchaseChecklistResult
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, NotAllowed, UnknownName, did_you_mean
 from broker.core.market.capacity import Reservation
-from broker.core.market.offers import SANDBOX, CapacityType, Offer, OfferQuery
+from broker.core.market.offers import SANDBOX, CapacityType, OfferQuery
 from broker.core.ports import HasReservations
 from broker.core.purchases.quotes import SellsCapacity
 from broker.core.values.provider_names import NAMES, provider_name
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
 
 _MAX_PROOF_BYTES = 5 << 20  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityInventory:
-    """All held capacity. ``machines``: owned machines with offers. ``asked``: the providers that answered;
-    ``problems``: the errors of the others, by name."""
-
-    now: datetime
-    recorded: tuple[RecordedHolding, ...]
-    reported: tuple[Reservation, ...]
-    machines: tuple[Offer, ...]
-    asked: tuple[str, ...]
-    problems: tuple[tuple[str, str], ...]
 
 
 def capacity_inventory(broker: Broker, *, ask: bool = True) -> CapacityInventory:

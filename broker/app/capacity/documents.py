@@ -9,8 +9,14 @@ from broker.core.values.money import Money
 from broker.economics.reserve.holdings import HoldingKind, RecordedHolding
 
 if TYPE_CHECKING:
-    from broker.app.capacity.capacity import CapacityInventory
     from broker.core.market.offers import Offer
+
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from broker.core.market.capacity import Reservation
+from broker.core.market.offers import Offer
 
 
 class RecordedCapacity(Result):
@@ -126,3 +132,16 @@ class HoldingProofResult(Result):
     name: str
     size_bytes: int
     sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityInventory:
+    """All held capacity. ``machines``: owned machines with offers. ``asked``: the providers that answered;
+    ``problems``: the errors of the others, by name."""
+
+    now: datetime
+    recorded: tuple[RecordedHolding, ...]
+    reported: tuple[Reservation, ...]
+    machines: tuple[Offer, ...]
+    asked: tuple[str, ...]
+    problems: tuple[tuple[str, str], ...]

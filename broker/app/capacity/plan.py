@@ -11,10 +11,10 @@ from broker.app.capacity.demand_files import Demand, read_demand
 from broker.app.capacity.limits import CapacityLimits
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
+from broker.core.market.accelerators import canonical
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.market.price_basis import MachineClass, PriceBasis, price_basis, usd_per_gpu_hour
 from broker.core.market.term_prices import TermPrices, term_name, term_prices
-from broker.core.values.accelerators import canonical
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.energy import energy_usd_per_hour
 from broker.economics.reserve.capacity import CapacityPlan, PurchaseOption, plan_capacity

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from broker.app.documents import Moment, Result, VerdictResult
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import NotBought, PurchaseEvent
 from broker.core.purchases.purchases import Purchase, PurchaseState
-from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo, UndoTerms
+from broker.core.purchases.quotes import (
+    CapacityQuote,
+    PurchaseProduct,
+    Undo,
+    UndoTerms,
+)
 from broker.core.values.money import Money
-
-if TYPE_CHECKING:
-    from broker.app.capacity.purchases import CollectedQuotes
 
 
 class QuoteResult(Result):
@@ -181,3 +184,12 @@ def join_by_name(problems: Iterable[tuple[str, str]]) -> dict[str, str]:
     for name, sentence in problems:
         sentences_by_name.setdefault(name, []).append(sentence)
     return {name: "; ".join(sentences) for name, sentences in sentences_by_name.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedQuotes:
+    """Quotes with their numbers, cheapest first. ``problems``: the errors of the providers that failed, by name."""
+
+    quotes: tuple[tuple[int, CapacityQuote], ...]
+    asked: tuple[str, ...]
+    problems: tuple[tuple[str, str], ...]

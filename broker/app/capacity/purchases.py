@@ -2,13 +2,12 @@
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from broker.app.alerts.routes import recipients
 from broker.app.capacity.plan import demand_from_history
-from broker.app.capacity.purchase_documents import PurchasePreviewResult
+from broker.app.capacity.purchase_documents import CollectedQuotes, PurchasePreviewResult
 from broker.app.market.market import freshen
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
@@ -41,15 +40,6 @@ from broker.store.jobs.reader import StoreReader
 
 _BASIS_PERIOD = timedelta(days=90)  # of recorded demand
 MAX_QUOTE_AGE = timedelta(hours=1)  # an older quote cannot be bought: prices and blocks change by the hour
-
-
-@dataclass(frozen=True, slots=True)
-class CollectedQuotes:
-    """Quotes with their numbers, cheapest first. ``problems``: the errors of the providers that failed, by name."""
-
-    quotes: tuple[tuple[int, CapacityQuote], ...]
-    asked: tuple[str, ...]
-    problems: tuple[tuple[str, str], ...]
 
 
 class Payer(NamedTuple):

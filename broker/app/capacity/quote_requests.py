@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import AwareDatetime, Field
 
 from broker.core.errors import InvalidInput, UnknownName
+from broker.core.market.accelerators import canonical
 from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest
-from broker.core.values.accelerators import canonical
 from broker.core.values.units import parse_term, split_machine
 
 Text = Annotated[str, Field(max_length=200)]

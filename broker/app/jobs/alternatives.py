@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from broker.core.errors import Alternative, ApprovalNeeded, InvalidInput, NotAllowed
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Plan
 from broker.core.job.reasons import Origin, Reason, Rejection
-from broker.core.market.offers import MoneyKind
+from broker.core.market.offers import MoneyKind, Offer
 from broker.core.policy.policy import Action, Answer, Verdict
 from broker.core.ports import PolicySet
 from broker.core.values.figures import duration_in_hours
@@ -27,9 +27,6 @@ from broker.reconciler.admission.admission import Admission, admit, min_start_ho
 from broker.reconciler.admission.facts import FactsFor
 from broker.reconciler.admission.hold_limits import HoldLimit
 from broker.store.jobs.reader import StoreReader
-
-if TYPE_CHECKING:
-    from broker.app.jobs.preview import Preview
 
 ReaderT = TypeVar("ReaderT", bound=StoreReader)
 
@@ -310,11 +307,11 @@ def _less_money_hint(admission: Admission) -> str:
     )
 
 
-def no_placement_error(preview: Preview) -> NotAllowed:
+def no_placement_error(plan: Plan, offers: Sequence[Offer]) -> NotAllowed:
     """The refusal when the policies allow no placement: the objection of each rule to the cheapest offer that it
     denies, which is the one that needs the smallest change."""
-    prices = {entry.id: entry.price.micros for entry in preview.offers if entry.price is not None}
-    policy_rejections = [entry for entry in preview.plan.rejections if entry.reason.origin is Origin.POLICY]
+    prices = {entry.id: entry.price.micros for entry in offers if entry.price is not None}
+    policy_rejections = [entry for entry in plan.rejections if entry.reason.origin is Origin.POLICY]
     text_by_rule: dict[tuple[str, ...], str] = {}
     for entry in sorted(policy_rejections, key=lambda entry: prices.get(entry.offer_id, math.inf)):
         objection = entry.objection
@@ -324,7 +321,7 @@ def no_placement_error(preview: Preview) -> NotAllowed:
     texts = list(text_by_rule.values())[:3]
     remainder = f" (and {len(text_by_rule) - 3} more)" if len(text_by_rule) > 3 else ""
     hint = "a budget owner can change this: `gpubroker policy show`"
-    if Reason.REFERENCE_PRICE in preview.plan.reasons():
+    if Reason.REFERENCE_PRICE in plan.reasons():
         hint = "poll live prices (`gpubroker doctor` says how), or allow reference prices in a policy"
     return NotAllowed("; ".join(texts) + remainder, hint=hint)
 

@@ -38,17 +38,17 @@ from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.policy.policy import Action, ActionKind, Answer, LiveAttempt
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.ledger.shares import BudgetShare, budget_shares
-from broker.placement.conditions import Conditions
 from broker.placement.feasibility import PreparedJob
 from broker.placement.notes import never_done, time_limit
-from broker.placement.planner import make_plan
+from broker.placement.planner import PlanInputs, make_plan
+from broker.placement.pricing.conditions import Conditions
 from broker.placement.pricing.time_value import is_start_flexible
 from broker.placement.remedies import matching_otherwise, without_exclusion
 from broker.placement.wait_for_reserved import WaitForReserved
 from broker.reconciler.admission.admission import Admission, admit, as_if_unoccupied, denials, subtract_occupied
 from broker.reconciler.admission.facts import facts_of, occupied_in
 from broker.reconciler.admission.paid_capacity import wait_for_paid
-from broker.reconciler.controllers.placement import PlacementController, PlanInputs
+from broker.reconciler.controllers.placement import PlacementController
 from broker.reconciler.controllers.strategy_advice import Strategist
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def refusal(job_preview: Preview) -> BrokerError:
     if job_preview.needs is not None:
         return max_duration_error(job_preview.job, job_preview.needs)
     return (
-        no_placement_error(job_preview)
+        no_placement_error(job_preview.plan, job_preview.offers)
         if job_preview.admission is None
         else denial_error(job_preview.admission, job_preview.alternatives)
     )

@@ -30,10 +30,12 @@ from broker.core.values.figures import hours_of
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.reserve.holdings import RecordedHolding
 from broker.placement.offer_index import Board
-from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, entry_of, place
+from broker.placement.planner import PlanInputs
+from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, entry_of
+from broker.placement.queue.search import place
 from broker.reconciler.admission.admission import as_if_unoccupied, denials, subtract_occupied
 from broker.reconciler.admission.facts import facts_of
-from broker.reconciler.controllers.placement import PlanInputs, QueueDecision, placement_action
+from broker.reconciler.controllers.placement import QueueDecision, placement_action
 from broker.reconciler.pools import avoided_pools
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.visit_order import decision_outside_round, queue_decision, running_by_team, waits_for_machine

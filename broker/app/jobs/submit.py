@@ -199,7 +199,7 @@ def _plan_and_admit(broker: Broker, job: Job, agreed_preview: Preview | None, by
             if preview.exit_code == 4:
                 raise NoFeasibleCapacity(preview)
             record_refusal(broker, preview)
-            raise no_placement_error(preview)
+            raise no_placement_error(preview.plan, preview.offers)
         if preview.needs is not None:
             raise max_duration_error(preview.job, preview.needs)
         # Planning is slow and happens outside the transaction, which checks again what may have changed since.

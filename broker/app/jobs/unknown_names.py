@@ -10,10 +10,10 @@ from broker.app.market.market import freshen
 from broker.app.wiring import Broker
 from broker.core.errors import StoreProblem, closest, did_you_mean
 from broker.core.job.jobs import Job, Priority, Workload
+from broker.core.market.accelerators import accelerator_names
 from broker.core.market.offers import CapacityType, Interconnect, MoneyKind
 from broker.core.policy.policy import ActionKind, PolicyName
 from broker.core.ports import BudgetSpec, PolicySet
-from broker.core.values.accelerators import accelerator_names
 from broker.core.values.provider_names import NAMES, provider_name
 from broker.store import is_missing
 

@@ -18,18 +18,18 @@ from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, MissingExtra, UnknownName
 from broker.core.job.jobs import Job
+from broker.core.market.accelerators import lookup
 from broker.core.market.offers import LOCAL_ENGINE, SANDBOX, Offer, OfferQuery
 from broker.core.market.shares import MachineShare
 from broker.core.ports import PolicySet, SharesItsMachine
-from broker.core.values.accelerators import lookup
 from broker.economics.assumptions import DEFAULTS
 from broker.economics.energy import average_watts, carbon_kg, default_pue, energy_kwh, grid_near
 from broker.market.poller import PollResult, poll
-from broker.placement.conditions import Conditions
+from broker.placement.pricing.conditions import Conditions
 from broker.placement.pricing.data_cost import KeepingRate, keeping_rate
 
 if TYPE_CHECKING:
-    from broker.reconciler.controllers.placement import PlanInputs
+    from broker.placement.planner import PlanInputs
     from broker.store.jobs.reader import StoreReader
     from broker.store.records import PollRun
 
@@ -191,7 +191,7 @@ def market_for(
             return market_for(broker, job, policy, by_carbon=by_carbon, reader=reader)
     from broker.app.market.pace import paces_for  # slow to import, and listings of offers do not need them
     from broker.app.market.risk import risks
-    from broker.reconciler.controllers.placement import PlanInputs
+    from broker.placement.planner import PlanInputs
 
     query = query_for(job)
     risk_estimates = risks(broker, query)

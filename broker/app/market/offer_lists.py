@@ -10,10 +10,10 @@ from broker.app.market.offer_rows import ListedOffer, OfferFilter, count_hidden_
 from broker.app.market.risk import risks
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
+from broker.core.market.accelerators import nearest
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import Offer
 from broker.core.market.price_basis import is_obtainable
-from broker.core.values.accelerators import nearest
 
 _CPU = "cpu"
 

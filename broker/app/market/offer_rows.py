@@ -10,10 +10,10 @@ from broker.app.market.recorded_capacity import is_recorded
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName, did_you_mean
 from broker.core.job.jobs import Job
+from broker.core.market.accelerators import canonical
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
 from broker.core.market.price_basis import Standing, is_old, is_stale, machine_order, standing
-from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.core.values.provider_names import provider_name
 from broker.core.values.units import split_machine

@@ -29,11 +29,11 @@ from broker.core.policy.policy import Answer
 from broker.core.values.figures import length
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, Tags, move
+from broker.placement.planner import PlanInputs
 from broker.reconciler.admission.admission import Admission, admit
 from broker.reconciler.admission.approvals import approve_by_standing_grants
 from broker.reconciler.admission.facts import facts_of, occupied_in
 from broker.reconciler.admission.records import decision_of, hold_entries, movements_of
-from broker.reconciler.controllers.placement import PlanInputs
 from broker.store.jobs.journal import StoreWriter
 from broker.store.jobs.reader import StoreReader
 

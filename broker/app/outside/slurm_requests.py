@@ -24,10 +24,10 @@ from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.core.events.views import AttemptView
 from broker.core.job.file import parse_job
+from broker.core.market.accelerators import canonical
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.policy.decisions import inputs_of
 from broker.core.policy.policy import Action, Answer
-from broker.core.values.accelerators import canonical
 
 # Slurm arrays: the tasks that `sbatch --array` names, and the holds for tasks that begin.
 #

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from broker.app.billing.budgets import BudgetLine
+from broker.app.billing.budget_documents import BudgetLine
 from broker.app.policy.policies import difference, load_policy
 from broker.app.policy.rehearsal import Effect, JobOutcome, RehearsalResult, rehearse
 from broker.app.policy.replay import replay_decisions

@@ -12,6 +12,7 @@ from enum import StrEnum
 from itertools import islice
 
 from broker.app.billing import budgets
+from broker.app.billing.budget_documents import BudgetLine
 from broker.app.market.market import freshen, wants_sandbox
 from broker.app.runs_root import run_folders
 from broker.app.service import reconciler_setup
@@ -91,7 +92,7 @@ class RehearsalResult:
     outcomes: Mapping[str, JobOutcome]
     looked_at: frozenset[str]
     left_out: int
-    budgets: Sequence[budgets.BudgetLine]
+    budgets: Sequence[BudgetLine]
 
 
 def rehearse(

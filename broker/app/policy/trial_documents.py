@@ -4,8 +4,7 @@ a change."""
 from collections.abc import Sequence
 from typing import Self
 
-from broker.app.billing.budget_documents import BudgetScope, MoneyByKind
-from broker.app.billing.budgets import BudgetLine
+from broker.app.billing.budget_documents import BudgetLine, BudgetScope, MoneyByKind
 from broker.app.documents import Facts, Moment, Result, VerdictResult
 from broker.app.policy.rehearsal import Effect, JobOutcome
 from broker.app.policy.replay import DecisionTotals, PolicyReplay, ReplayedDecision

@@ -19,13 +19,14 @@ from broker.core.errors import OwnerOnly
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
 from broker.engines.runfolder.run_folders import RunFolders
+from broker.placement.planner import PlanInputs
 from broker.procurement.bought_offers import leave_at, orders_of
 from broker.reconciler.admission.launch_check import Rejudging, Validity
 from broker.reconciler.controller import Controller
 from broker.reconciler.controllers.arrays import RunningArrays
 from broker.reconciler.controllers.continuation import CapacityEnd, Continuation
 from broker.reconciler.controllers.enforcement import Enforcement
-from broker.reconciler.controllers.placement import PlacementController, PlanInputs
+from broker.reconciler.controllers.placement import PlacementController
 from broker.reconciler.controllers.strategy_advice import Moving, Strategist
 from broker.reconciler.controllers.top_up import TopUp, TopUpPace
 from broker.reconciler.engine_calls import EngineCalls

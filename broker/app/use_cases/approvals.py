@@ -14,7 +14,8 @@ from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.approval_documents import ApprovalList, ApprovalRequest, StandingGrantResult
 from broker.app.jobs.documents import JobDetails
 from broker.app.jobs.queue_documents import QueueResult
-from broker.app.use_cases.changes import Reason, changeable
+from broker.app.use_cases.changes import Reason
+from broker.app.use_cases.visible import changeable
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.core.policy.approvals import StandingGrant

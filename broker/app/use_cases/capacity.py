@@ -9,7 +9,6 @@ import binascii
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from hashlib import sha256
 from typing import Annotated, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -30,10 +29,11 @@ from broker.app.capacity.purchase_documents import (
 from broker.app.capacity.quote_requests import CapacityRequest
 from broker.app.policy.warn_rules import warned_rules
 from broker.app.use_cases.changes import Reason, single_line
+from broker.app.use_cases.visible import purchase_id, purchase_of
 from broker.core.access.permissions import Permission
-from broker.core.errors import BrokerError, InvalidInput, Refused, UnknownName
-from broker.core.purchases.purchases import PREFIX, Purchase, PurchaseState
-from broker.core.values.accelerators import canonical
+from broker.core.errors import BrokerError, InvalidInput, Refused
+from broker.core.market.accelerators import canonical
+from broker.core.purchases.purchases import PurchaseState
 from broker.core.values.money import Money
 from broker.core.values.units import parse_money, split_machine
 from broker.economics.reserve.holdings import Holding, HoldingKind
@@ -75,19 +75,6 @@ def list_purchases(
 def show_purchase(by: Caller, purchase: str) -> PurchaseHistory:
     """One purchase: capacity, price, approvals and events."""
     return PurchaseHistory.of(purchase_of(by, purchase), by.broker.store.purchase_events(purchase))
-
-
-def purchase_of(by: Caller, id: str) -> Purchase:
-    """The purchase. Raises `UnknownName`, also for one that the caller may not see."""
-    try:
-        purchase = by.broker.store.purchase(id)
-    except UnknownName:
-        if by.access.teams(Permission.SEE_BUDGETS) is None:
-            raise
-        raise UnknownName("purchase", id, ()) from None  # without similar names, which may be secret
-    if not by.access.may(Permission.SEE_BUDGETS, purchase.team):
-        raise UnknownName("purchase", id, ())
-    return purchase
 
 
 def policy_findings(
@@ -134,11 +121,6 @@ def buy_quote(
     payer, id = purchases.Payer(team, project, environment), purchase_id(by) if by.key else None
     offered, most = by.broker.store.quote(quote), _usd(ceiling, "ceiling")
     return PurchaseResult.of(purchases.buy(by.broker, offered, payer, by=by.actor, ceiling=most, id=id))
-
-
-def purchase_id(by: Caller) -> str:
-    """The id of the purchase that the caller's request makes."""
-    return f"{PREFIX}{sha256(f'{by.actor.identity} {by.key}'.encode()).hexdigest()[:12]}"
 
 
 def approve_purchase(

@@ -22,6 +22,7 @@ from broker.core.values.units import print_duration
 
 if TYPE_CHECKING:
     from broker.app.jobs.documents import JobDetails
+from broker.app.use_cases.visible import changeable, purchase_id, purchase_of, submittable_job
 
 _AWAITING = ("jobs.submit", "jobs.retry", "jobs.resume", "jobs.extend")  # requests that may need an approval first
 
@@ -60,14 +61,10 @@ def _subject(by: Caller, row: UseCase, arguments: Mapping[str, Any]) -> tuple[st
             view = by.job(id, Permission.APPROVE) if row.permission is Permission.APPROVE else changeable(by, id)
             return view.id, job_in_words(view)
         case {"purchase": str(id)}:
-            from broker.app.use_cases.capacity import purchase_of
-
             purchase = purchase_of(by, id)
             by.require(row.permission or Permission.BUY, purchase.team)
             return id, purchase.state.value
         case {"job_file": str(text)}:
-            from broker.app.use_cases.submission import submittable_job
-
             return submittable_job(by, text).name, ""
         case {"number": number}:
             return f"standing grant {number}", ""
@@ -79,8 +76,6 @@ def _subject(by: Caller, row: UseCase, arguments: Mapping[str, Any]) -> tuple[st
             active = by.broker.store.active_policy()
             return "policy", f"version {active.number}" if active else "no policy"
         case {"quote": _}:
-            from broker.app.use_cases.capacity import purchase_id
-
             by.require(Permission.BUY, arguments.get("team"))
             return purchase_id(by), ""
         case _:
@@ -105,14 +100,6 @@ def _after(action: str, document: Any) -> str:
             return str(max((item.answer for item in document.advice if item.answer), key=lambda it: it.at).verdict)
         case _:
             return job_in_words(document)
-
-
-def changeable(by: Caller, id: str) -> JobView:
-    """The job, if the caller may change it: their own, or as an administrator of its team. Raises as `Caller.job`."""
-    view = by.job(id)
-    is_own = view.user == by.actor.identity
-    by.require(Permission.CHANGE_OWN_JOBS if is_own else Permission.CHANGE_TEAM_JOBS, view.job.team)
-    return view
 
 
 def job_in_words(job: JobView | JobDetails) -> str:

@@ -22,7 +22,8 @@ from broker.app.policy.documents import (
 from broker.app.policy.preview import preview
 from broker.app.policy.trial_documents import PolicyPreviewResult, RecordedDecisions
 from broker.app.use_cases.changes import Reason
-from broker.app.use_cases.submission import JobText, submittable_job
+from broker.app.use_cases.submission import JobText
+from broker.app.use_cases.visible import submittable_job
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.documents import MAX_BYTES

@@ -8,17 +8,16 @@ from broker.app.access.callers import Caller
 from broker.app.alerts import approvers
 from broker.app.jobs import details
 from broker.app.jobs.documents import JobDetails, SubmissionTerms
-from broker.app.jobs.network_jobs import attach_sealed_secrets, attach_snapshot, mark_from_network, parse_received_job
+from broker.app.jobs.network_jobs import attach_sealed_secrets, attach_snapshot, mark_from_network
 from broker.app.jobs.plan_documents import PlanResult
 from broker.app.jobs.plans import plan_result
-from broker.app.jobs.predecessors import find_predecessor
 from broker.app.jobs.preview import preview
 from broker.app.jobs.resume import network_resumed_job, retried_job
 from broker.app.jobs.sealed_secrets import SealedBox, service_key
 from broker.app.jobs.snapshots import pool_name
 from broker.app.jobs.submit import submit
-from broker.app.use_cases.changes import changeable
 from broker.app.use_cases.table import IN_QUERY
+from broker.app.use_cases.visible import changeable, submittable_job
 from broker.core.access.permissions import Permission
 from broker.core.documents import MAX_BYTES
 from broker.core.job.jobs import Job
@@ -97,18 +96,6 @@ def resume_job(
     by.job(id, Permission.SEE_OUTPUT)
     job = network_resumed_job(by.broker, view, submittable_job(by, job_file), step, by=by.actor)
     return _submit(by, attach_snapshot(by.broker, job, snapshot, by=by.actor), sealed)
-
-
-def submittable_job(by: Caller, job_file: str) -> Job:
-    """The job of that text, if the caller may submit it. Other jobs that it names are given by their ids. Raises
-    `InvalidInput`, `RoleMissing`, and `UnknownName` for a job that the caller may not see."""
-    job = parse_received_job(by.broker, job_file)
-    by.require(Permission.SUBMIT, job.team)
-    if job.resume_from is not None:
-        by.job(job.resume_from.job, Permission.SEE_OUTPUT)
-    for predecessor in job.after:
-        by.job(find_predecessor(by.broker, predecessor.job)[0].id)
-    return job
 
 
 def _submit(by: Caller, job: Job, sealed: SealedBody | None) -> JobDetails:

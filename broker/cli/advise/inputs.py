@@ -20,7 +20,7 @@ from broker.cli.filters import RowFilter
 from broker.cli.terminal import Terminal
 from broker.core.documents import MAX_BYTES, read_document
 from broker.core.errors import InvalidInput
-from broker.core.values.accelerators import canonical
+from broker.core.market.accelerators import canonical
 from broker.economics.assumptions import Assumptions, number_of, override, table
 from broker.store import is_missing
 

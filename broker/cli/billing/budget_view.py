@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from broker.cli.prices import watch
 from broker.cli.render import formats
 from broker.cli.render.charts.chart import Chart, Line
 from broker.cli.render.tables import ValueColumn, table_parts
-from broker.cli.service import notices
 from broker.core.ports import BudgetSpec
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def detail_lines(budget: BudgetDetails) -> Iterator[str]:
     if budget.passed:
         reached_marks = sorted(budget.passed.items(), key=lambda mark: mark[1])
         yield f"  alerts reached: {', '.join(f'{mark} on {formats.moment(at)}' for mark, at in reached_marks)}"
-    yield from (f"  {notices.notice_text(notice)}" for notice in budget.notices)
+    yield from (f"  {watch.notice_text(notice)}" for notice in budget.notices)
 
 
 def _held_by_job_lines(console: Console, budget: BudgetDetails) -> Iterator[RenderableType]:

@@ -22,7 +22,7 @@ from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, OnDemandPrice, SpotPrice, check_one_line, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
-from broker.core.values.accelerators import canonical
+from broker.core.market.accelerators import canonical
 
 if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli import completion, filters
+from broker.cli.drawing import Drawing, draw
 from broker.cli.filters import RowFilter, hours_option, term_option
 from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, NamedProviders, OnDemandPrice, SpotPrice
-from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput, UnknownName
-from broker.core.values.accelerators import canonical
+from broker.core.market.accelerators import canonical
 
 if TYPE_CHECKING:
     from broker.app.capacity.plan import KnownDemand, StatedPrices

@@ -15,9 +15,9 @@ from broker.cli.capacity import purchases
 from broker.cli.jobs.jobs import load_history
 from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, Reason, examples
+from broker.cli.prices.watch import notice_text
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, table_parts
-from broker.cli.service.notices import notice_text
 from broker.cli.terminal import Terminal
 from broker.core.errors import BrokerError, InvalidInput
 

@@ -66,7 +66,7 @@ def resume(
     envs = variables(given.env)
     if terminal.through_server:
         from broker.app.use_cases.submission import resume_job
-        from broker.cli.jobs.server_submission import prepare_job, submit_request, upload_files
+        from broker.cli.jobs.submit import prepare_job, submit_request, upload_files
         from broker.server.client.sending import original_job
 
         id = terminal.job_id(job)
@@ -86,7 +86,7 @@ def resume(
 def _resubmit(terminal: Terminal, job: str, manner: SubmitManner, *, from_start: bool) -> None:
     if terminal.through_server:
         from broker.app.use_cases.submission import retry_job
-        from broker.cli.jobs.server_submission import submit_request
+        from broker.cli.jobs.submit import submit_request
 
         id = terminal.job_id(job)
         check_can_confirm(terminal, manner)

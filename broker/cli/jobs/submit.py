@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from broker.app.jobs.job_input import pin_commit
+from broker.app.use_cases.submission import submit_job
 from broker.cli import filters
-from broker.cli.jobs import job_options
+from broker.cli.jobs import job_options, snapshot_view
 from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
-from broker.cli.service import notices
-from broker.cli.service.autostart import offer_once
+from broker.cli.prices import watch
 from broker.cli.terminal import Terminal, defer_ctrl_c
 from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput
+from broker.core.job.jobs import Job
+from broker.server.client import sending
 
 if TYPE_CHECKING:
     from broker.app.jobs.documents import JobDetails
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from broker.app.wiring import Broker
     from broker.core.events.views import JobView
     from broker.core.job.jobs import Job
+
 
 EXAMPLES = examples(
     "gpubroker submit JOB.yaml",
@@ -88,7 +92,6 @@ def submit(
     if not terminal.through_server:
         submit_graph(terminal, terminal.broker(), requested, how)
         return
-    from broker.cli.jobs.server_submission import submit_to_server
 
     terminal.only_here({"with several jobs": requested[1:]})
     submit_to_server(terminal, requested[0], how)
@@ -300,3 +303,54 @@ def tell_waiting(terminal: Terminal, job: JobDetails) -> int:
         f"`gpubroker status {job.id}` shows the decision.",
     )
     return ApprovalNeeded.exit_code
+
+
+def offer_once(terminal: Terminal, broker: Broker) -> None:
+    """Name the command in one line, to a person at a terminal, once on this machine."""
+    from broker.app.service.autostart import autostart_file
+
+    mark, file = broker.settings.home / "autostart-offered", autostart_file()
+    if not terminal.asks or not terminal.err.is_terminal or file is None or file.exists() or mark.exists():
+        return
+    mark.touch(mode=0o600)
+    terminal.say("To continue jobs after a restart of this machine: `gpubroker autostart on`.")
+
+
+def submit_to_server(terminal: Terminal, job: Job, manner: SubmitManner) -> None:
+    """Submit a job: show its plan, ask for confirmation, upload its files, and follow it. Raises `typer.Exit` with the
+    exit code."""
+    api = terminal.api
+    job = prepare_job(terminal, sending.resolve_job_ids(api, job), manner)
+    plan = None
+    if not (manner.yes and terminal.as_json):  # the plan would not be shown
+        plan = sending.plan_on_server(api, job, limit=3)
+        if plan.refusal is not None and not manner.yes:  # with --yes, the server decides, and records its refusal
+            refuse(terminal, plan)
+    confirm(terminal, plan, manner)
+    submit_request(terminal, manner, submit_job, **upload_files(terminal, job))
+
+
+def prepare_job(terminal: Terminal, job: Job, manner: SubmitManner) -> Job:
+    """The job with the commit of its repository; prints which files it takes. Raises `InvalidInput`."""
+    check_can_confirm(terminal, manner)
+    if (survey := sending.survey_of(terminal.api, job)) is not None:
+        terminal.say(*snapshot_view.survey_lines(survey))
+    job, commit_note = pin_commit(job)
+    terminal.say(*filter(None, [commit_note]))
+    return job
+
+
+def upload_files(terminal: Terminal, job: Job) -> dict[str, Any]:
+    """The request that submits the job, once its files are uploaded."""
+    with snapshot_view.bytes_bar(terminal, "uploading the job's files") as progress:
+        return sending.submission_body(terminal.api, job, progress)
+
+
+def submit_request(
+    terminal: Terminal, manner: SubmitManner, use_case: Callable[..., JobDetails], *ids: str, **body: Any
+) -> None:
+    """Request a new job and, unless it is detached, follow it to its end. Raises `typer.Exit` with the exit code."""
+    with defer_ctrl_c() as was_interrupted:  # money is held by then
+        details = terminal.api.run(use_case, *ids, **body)
+        show_submitted(terminal, details)
+    follow_to_end(terminal, details, manner, was_interrupted=was_interrupted())

@@ -15,12 +15,12 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.cli import completion, filters
+from broker.cli.drawing import Drawing, draw
 from broker.cli.filters import RowFilter
 from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
 from broker.cli.render.charts.chart import Chart, Line
-from broker.cli.render.figures import Drawing, draw
 from broker.cli.render.formats import age, moment, plural
 from broker.cli.render.tables import Column, ValueColumn, build_cell_table, build_table
 from broker.cli.terminal import Terminal

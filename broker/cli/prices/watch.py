@@ -20,7 +20,7 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.app.alerts.notify import Delivery
+    from broker.app.alerts.notify import Delivery, NoticeResult
     from broker.app.market.watches import (
         AddedWatch,
         AlertDelivery,
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
         WatchResult,
     )
     from broker.app.wiring import Broker
+
+
+from typing import TYPE_CHECKING
 
 app = typer.Typer(no_args_is_help=True, help="Send alerts on price drops, price rises, availability and stale prices.")
 
@@ -266,3 +269,13 @@ def delivery_text(alert_delivery: AlertDelivery) -> Text:
         else ""
     )
     return Text(f"  not sent to {alert_delivery.target}{address}: {alert_delivery.error}{retry_text}", style="red")
+
+
+def notice_text(notice: NoticeResult) -> str:
+    """The delivery state of one alert to one recipient."""
+    if notice.delivered_at is not None:
+        return f"sent to {notice.target} on {formats.moment(notice.delivered_at)}: {notice.title}"
+    if notice.next_try is None:
+        return f"never sent to {notice.target}: {notice.title} ({notice.error})"
+    error_note = f" ({notice.error})" if notice.error else ""
+    return f"not yet sent to {notice.target}, tried {formats.plural(notice.tries, 'time')}{error_note}: {notice.title}"

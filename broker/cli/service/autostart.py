@@ -13,7 +13,6 @@ from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from broker.app.service.autostart import AutostartState
-    from broker.app.wiring import Broker
 
 EXAMPLES = examples("gpubroker autostart on", "gpubroker autostart status --json", "gpubroker autostart off")
 
@@ -51,14 +50,3 @@ def _lines(current: AutostartState) -> Iterator[str]:
     yield f"on ({running}): {current.file}"
     if current.lingering is False:
         yield "Jobs continue when you log in; to continue them when the machine starts: `loginctl enable-linger`"
-
-
-def offer_once(terminal: Terminal, broker: Broker) -> None:
-    """Name the command in one line, to a person at a terminal, once on this machine."""
-    from broker.app.service.autostart import autostart_file
-
-    mark, file = broker.settings.home / "autostart-offered", autostart_file()
-    if not terminal.asks or not terminal.err.is_terminal or file is None or file.exists() or mark.exists():
-        return
-    mark.touch(mode=0o600)
-    terminal.say("To continue jobs after a restart of this machine: `gpubroker autostart on`.")

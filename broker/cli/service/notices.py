@@ -14,7 +14,8 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.app.alerts.notify import Delivery, NoticeResult
+    from broker.app.alerts.notify import Delivery
+from broker.cli.prices.watch import notice_text
 
 EXAMPLES = examples(
     "gpubroker notices", "gpubroker notices --failed", "gpubroker notices --retry", "gpubroker notices ops --test"
@@ -81,16 +82,6 @@ def _send_test(terminal: Terminal, recipients: list[str]) -> None:
     terminal.result(test_result, lambda: map(delivery_text, test_result.deliveries))
     if not all(tested_delivery.ok for tested_delivery in test_result.deliveries):
         raise typer.Exit(5)
-
-
-def notice_text(notice: NoticeResult) -> str:
-    """The delivery state of one alert to one recipient."""
-    if notice.delivered_at is not None:
-        return f"sent to {notice.target} on {formats.moment(notice.delivered_at)}: {notice.title}"
-    if notice.next_try is None:
-        return f"never sent to {notice.target}: {notice.title} ({notice.error})"
-    error_note = f" ({notice.error})" if notice.error else ""
-    return f"not yet sent to {notice.target}, tried {formats.plural(notice.tries, 'time')}{error_note}: {notice.title}"
 
 
 def deliveries_text(made_deliveries: Iterable[Delivery]) -> str:

@@ -1,12 +1,12 @@
 """`gpubroker setup`: from a login to a cloud to a first job there, step by step."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, examples
+from broker.cli.service.setup_walk import SetupOptions
 from broker.cli.terminal import Terminal
 
 EXAMPLES = examples(
@@ -15,26 +15,6 @@ EXAMPLES = examples(
     "gpubroker setup gcp --create-bucket my-runs --budget '$50' --yes",
     "gpubroker setup slurm --run --yes --json",
 )
-
-
-@dataclass(frozen=True)
-class SetupOptions:
-    """What is made, and what is asked."""
-
-    create_bucket: Annotated[
-        str | None,
-        typer.Option(
-            "--create-bucket", metavar="NAME", help="Create this private bucket: NAME, s3://NAME, gs://NAME, …"
-        ),
-    ] = None
-    budget: Annotated[
-        str | None, typer.Option("--budget", metavar="USD", help="Monthly amount of a first policy, if none is active.")
-    ] = None
-    run: Annotated[bool, typer.Option("--run", help="Submit the trial job, which costs at most $1.")] = False
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask; only options create a bucket or submit a job.")
-    ] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False
 
 
 @expand_options

@@ -31,12 +31,14 @@ from broker.cli import filters
 from broker.cli.jobs.submit import SubmitManner, follow_to_end, plan_and_submit
 from broker.cli.prices.poll import poll_progress
 from broker.cli.service.doctor import finding_table
-from broker.cli.service.setup import SetupOptions
 from broker.cli.terminal import Terminal, defer_ctrl_c
 from broker.core.errors import BrokerError
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
+
+
+from typing import Annotated
 
 _DEFAULT_BUDGET = "$20"
 
@@ -208,3 +210,23 @@ class SetupWalk:
             f"  {number}. {one.area}: {one.fix or one.message.splitlines()[0]}" for number, one in enumerate(missing, 1)
         )
         yield f"Then again: gpubroker setup {self.cloud}"
+
+
+@dataclass(frozen=True)
+class SetupOptions:
+    """What is made, and what is asked."""
+
+    create_bucket: Annotated[
+        str | None,
+        typer.Option(
+            "--create-bucket", metavar="NAME", help="Create this private bucket: NAME, s3://NAME, gs://NAME, …"
+        ),
+    ] = None
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="USD", help="Monthly amount of a first policy, if none is active.")
+    ] = None
+    run: Annotated[bool, typer.Option("--run", help="Submit the trial job, which costs at most $1.")] = False
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask; only options create a bucket or submit a job.")
+    ] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False

@@ -64,6 +64,11 @@ class Placement:
         return self.kg_co2e_per_hour * (self.duration / timedelta(hours=1))
 
     @property
+    def egress(self) -> Money:
+        """The expected cost of moving data and checkpoints (USD)."""
+        return sum((term.amount for term in self.terms if term.moves is not None), Money.ZERO)
+
+    @property
     def money(self) -> MoneyKind:
         return self.offer.money
 

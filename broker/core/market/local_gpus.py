@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.core.errors import UnknownName
+from broker.core.market.accelerators import canonical
 from broker.core.market.offers import SkippedRow
-from broker.core.values.accelerators import canonical
 
 _GIB = 2**30
 

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 from functools import cache
 
+from broker.core.market.accelerators import lookup
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
-from broker.core.values.accelerators import lookup
 from broker.core.values.figures import age
 from broker.core.values.money import MICROS_PER_USD, Money
 

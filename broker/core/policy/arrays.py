@@ -1,12 +1,11 @@
 """How policies see an array: rules about a job judge all of its tasks together, other rules each task. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from broker.core.job.arrays import JobArray
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import Action, Answer, Verdict
-from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 
 STRICTNESS = (Answer.ALLOW, Answer.ASK, Answer.DENY)
@@ -33,16 +32,19 @@ def action_of_all(action: Action, array: JobArray, max_cost: Money | None, array
     return replace(action, job_id=array_id, placement=placement, hold=total_hold)
 
 
-def verdicts_with_all(of_task: Sequence[Verdict], of_all: Sequence[Verdict], policy: PolicySet) -> tuple[Verdict, ...]:
-    """The verdicts on a task, each that is about a job replaced by the one on all tasks if that is stricter."""
+def verdicts_with_all(
+    of_task: Sequence[Verdict], of_all: Sequence[Verdict], when: Callable[[str], str]
+) -> tuple[Verdict, ...]:
+    """The verdicts on a task, each that is about a job replaced by the one on all tasks if that is stricter.
+    ``when``: the condition of the rule of that name (`PolicySet.when`)."""
     return tuple(
         max(all_verdict, task_verdict, key=lambda verdict: STRICTNESS.index(verdict.answer))
-        if _is_about_job(task_verdict, policy)
+        if _is_about_job(task_verdict, when)
         else task_verdict
         for task_verdict, all_verdict in zip(of_task, of_all, strict=True)
     )
 
 
-def _is_about_job(verdict: Verdict, policy: PolicySet) -> bool:
-    condition = "" if verdict.rule == "budget" else policy.when(verdict.name)
+def _is_about_job(verdict: Verdict, when: Callable[[str], str]) -> bool:
+    condition = "" if verdict.rule == "budget" else when(verdict.name)
     return verdict.rule in _JOB_RULES or any(group in condition for group in ("spend.", "placement."))

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
 from broker.core.job.jobs import Workload
+from broker.core.market.accelerators import Accelerator, accelerator_names, lookup
 from broker.core.market.offers import BOUGHT, CapacityType
 from broker.core.market.price_basis import PriceBasis
-from broker.core.values.accelerators import Accelerator, accelerator_names, lookup
 from broker.core.values.money import Money
 from broker.ledger.finops.advice import AdviceKind, MonthAdvice, advise, hours_text
 from broker.ledger.finops.units import HOUR, MeasuredAttempt, Targets, mean_use

@@ -9,8 +9,8 @@ from fractions import Fraction
 
 from broker.core.events.agent_events import ResourceUse
 from broker.core.job.jobs import Workload
+from broker.core.market.accelerators import lookup
 from broker.core.market.offers import BOUGHT, CapacityType
-from broker.core.values.accelerators import lookup
 from broker.core.values.money import Money
 from broker.economics.figures import Figure
 from broker.ledger.finops.change import NOBODY, Month, owner_of, total

@@ -19,7 +19,7 @@ from broker.core.values.figures import duration_in_hours, gigabytes, hours, hour
 from broker.core.values.money import Money
 from broker.placement.pricing.data_cost import egress_rate
 from broker.placement.pricing.run_model import Effort, RunModel, Spell, run_model
-from broker.placement.shares import machines
+from broker.placement.pricing.shares import machines
 
 _MIN_STORAGE_COST = Money(5_000)  # half a cent; lower costs get no line
 # Below this useful fraction a job hardly makes progress between interruptions.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from broker.core.errors import UnknownName
-from broker.core.values.accelerators import relative_throughput
+from broker.core.market.accelerators import relative_throughput
 from broker.core.values.figures import hours
 
 Machine = tuple[str, int]  # accelerator and its count per node

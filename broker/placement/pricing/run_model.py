@@ -15,11 +15,11 @@ from statistics import NormalDist
 from broker.core.errors import UnknownName
 from broker.core.job.jobs import Job, Work
 from broker.core.job.placements import Placement
+from broker.core.market.accelerators import relative_throughput
 from broker.core.market.offers import CapacityType
-from broker.core.values.accelerators import relative_throughput
 from broker.core.values.figures import hours, hours_of
-from broker.placement.conditions import Conditions
 from broker.placement.pricing.checkpoints import BilledRun, daly_interval, expected_run
+from broker.placement.pricing.conditions import Conditions
 from broker.placement.pricing.data_cost import KeepingRate, data_bytes, data_origins
 from broker.placement.pricing.pace import Paces, measured_speed
 

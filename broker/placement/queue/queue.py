@@ -25,10 +25,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import groupby
 from typing import Any, TypeAlias
 
 from broker.core.job.jobs import Job, Priority
@@ -37,9 +36,9 @@ from broker.core.job.reasons import Reason
 from broker.core.market.shares import MachineShare
 from broker.core.values.figures import hours_of
 from broker.core.values.money import Money
-from broker.placement.conditions import Conditions
 from broker.placement.offer_index import Board
 from broker.placement.planner import Deny
+from broker.placement.pricing.conditions import Conditions
 from broker.placement.pricing.estimate import margin
 from broker.placement.pricing.run_model import ASSUMED_WORK, Effort
 from broker.placement.ranking import ranking_cost
@@ -252,26 +251,6 @@ def latest_start(entry: QueueEntry, option: QueueOption) -> float:
     if entry.deadline is None:
         return math.inf
     return entry.deadline - (0.0 if entry.open_ended else option.hours + option.margin)
-
-
-def place(
-    entries: Sequence[QueueEntry], free: Mapping[str, Free], rules: QueueRules | None = None, *, effort: int = EFFORT
-) -> list[Turn]:
-    """A turn for every job, in the order of `order_by_turn`. ``free``: every pool that an option names."""
-    from broker.placement.queue.search import Profile, Search  # here, because it imports this module
-
-    rules = rules or QueueRules()
-    weight, ordered = weights(entries, rules), order_by_turn(entries, rules.running)
-    profiles = {pool: Profile(list(pool_free.steps)) for pool, pool_free in free.items()}
-    turns: dict[str, Turn] = {}
-    for _, tier in groupby(ordered, key=lambda entry: entry.priority):
-        jobs = list(tier)
-        for turn in Search(jobs, profiles, weight, rules, effort).best():
-            turns[turn.entry.id] = turn
-            if turn.option is not None and turn.option.pool is not None:
-                amount = turn.option.takes(turn.entry.nodes)
-                profiles[turn.option.pool].take(turn.start, turn.option.hours, amount)
-    return [turns[entry.id] for entry in ordered]
 
 
 def total(turns: Iterable[Turn], rules: QueueRules | None = None) -> tuple[int, float]:

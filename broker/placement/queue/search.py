@@ -12,16 +12,21 @@ import random
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from broker.placement.queue.queue import (
+    EFFORT,
     EPSILON,
+    Free,
     QueueEntry,
     QueueOption,
     QueueRules,
     Turn,
     hour_of_waiting,
     latest_start,
+    order_by_turn,
+    weights,
 )
 
 _SHAKES = 2
@@ -230,3 +235,23 @@ class Search:
 
 def _objective(candidate: Round) -> tuple[int, float]:
     return candidate.objective
+
+
+def place(
+    entries: Sequence[QueueEntry], free: Mapping[str, Free], rules: QueueRules | None = None, *, effort: int = EFFORT
+) -> list[Turn]:
+    """A turn for every job, in the order of `order_by_turn`. ``free``: every pool that an option names."""
+    from broker.placement.queue.search import Profile, Search  # here, because it imports this module
+
+    rules = rules or QueueRules()
+    weight, ordered = weights(entries, rules), order_by_turn(entries, rules.running)
+    profiles = {pool: Profile(list(pool_free.steps)) for pool, pool_free in free.items()}
+    turns: dict[str, Turn] = {}
+    for _, tier in groupby(ordered, key=lambda entry: entry.priority):
+        jobs = list(tier)
+        for turn in Search(jobs, profiles, weight, rules, effort).best():
+            turns[turn.entry.id] = turn
+            if turn.option is not None and turn.option.pool is not None:
+                amount = turn.option.takes(turn.entry.nodes)
+                profiles[turn.option.pool].take(turn.start, turn.option.hours, amount)
+    return [turns[entry.id] for entry in ordered]

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement, Plan
 from broker.core.market.offers import CapacityType
-from broker.placement.conditions import Conditions
+from broker.placement.pricing.conditions import Conditions
 from broker.placement.pricing.run_model import Effort
 from broker.placement.pricing.time_value import WORTH_MOVING
 from broker.placement.strategy.pacing import keep_deadline

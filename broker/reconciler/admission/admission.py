@@ -149,11 +149,6 @@ def is_still_free(placement: Placement, offers: Iterable[Offer], live: Iterable[
     )
 
 
-def egress_of(placement: Placement) -> Money:
-    """The expected cost of moving data and checkpoints (USD)."""
-    return sum((t.amount for t in placement.terms if t.moves is not None), Money.ZERO)
-
-
 def admit(
     job: Job, user: str, plan: Plan, policy: PolicySet, facts_for: FactsFor, *, max_duration: timedelta, now: datetime
 ) -> Admission:
@@ -165,7 +160,7 @@ def admit(
     candidates = fallbacks(plan)
     egress: dict[MoneyKind, Money] = {}
     for placement in candidates:
-        egress[placement.money] = max(egress.get(placement.money, Money.ZERO), egress_of(placement))
+        egress[placement.money] = max(egress.get(placement.money, Money.ZERO), placement.egress)
     exposed = exposures(candidates, egress=egress)
     quantile = hold_quantile(job, policy)
     held_for = held_time(job, candidates, quantile, max_duration)
@@ -182,7 +177,7 @@ def admit(
     def judged(number: int) -> Admission:
         placement = candidates[number]
         # Dated at this placement's rate. A later move to a more expensive one is judged again.
-        exposure = {**exposed, **exposures([placement], egress={placement.money: egress_of(placement)})}
+        exposure = {**exposed, **exposures([placement], egress={placement.money: placement.egress})}
         burns = {kind: _burn(amount, exposure[kind], max_duration, now) for kind, amount in money.items()}
         action = Action(ActionKind.LAUNCH, job, user, placement=placement, hold=money, window=window, burns=burns)
         verdicts = tuple(policy.judge(action, facts_for(action)))
@@ -211,7 +206,7 @@ def judge_array(
         replace(admission.action, placement=admission.placement, hold=admission.money), array, max_cost, array_id
     )
     of_all = tuple(policy.judge(action_of_all, facts_for(action_of_all)))
-    verdicts = arrays.verdicts_with_all(admission.verdicts, of_all, policy)
+    verdicts = arrays.verdicts_with_all(admission.verdicts, of_all, policy.when)
     if verdicts == admission.verdicts:
         return admission
     return replace(admission, answer=strictest(verdicts), action=action_of_all, verdicts=verdicts)
@@ -246,7 +241,7 @@ def held_time(job: Job, placements: Iterable[Placement], quantile: float, longes
 def whole_hold(plan: Plan, max_duration: timedelta) -> Money:
     """The maximum hold and spend of a job without ``max_cost`` within ``max_duration`` (USD)."""
     candidates = fallbacks(plan)
-    egress = {kind: max(egress_of(p) for p in candidates if p.money is kind) for kind in {p.money for p in candidates}}
+    egress = {kind: max(p.egress for p in candidates if p.money is kind) for kind in {p.money for p in candidates}}
     held = _needed_hold(exposures(candidates, egress=egress), max_duration, None)
     return sum((amount for kind, amount in held.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
 
@@ -299,7 +294,7 @@ def re_place(
     window = (now, now + left)
     refused: Admission | None = None
     for placement in plan.placements:
-        exposed = exposures([placement], egress={placement.money: egress_of(placement)})
+        exposed = exposures([placement], egress={placement.money: placement.egress})
         time = held_time(view.job, [placement], hold_quantile(view.job, policy), left)
         needed = _needed_hold(exposed, time, budget)
         top_up = {
@@ -377,7 +372,7 @@ def hold_duration(money: Mapping[MoneyKind, Money], plan: Plan, max_duration: ti
     candidates = fallbacks(plan)
     ends = [now + max_duration]
     for kind, exposure in exposures(candidates).items():
-        egress = max(egress_of(placement) for placement in candidates if placement.money is kind)
+        egress = max(placement.egress for placement in candidates if placement.money is kind)
         until = paid_until(now, money.get(kind, Money.ZERO) - egress, exposure.rate, stop_grace=STOP_GRACE)
         if until is not None and kind is not MoneyKind.AMORTISED:
             ends.append(until)
@@ -391,7 +386,7 @@ def min_start_hold(placement: Placement) -> Money:
     minimum = max(billing.minimum, (STOP_GRACE // step + 1) * step)
     whole_steps = -(-minimum // step) * step
     rate = ledger_rate(placement.offer) * placement.nodes
-    return rate.for_duration(whole_steps) + egress_of(placement) + Money(1)  # guards against rounding
+    return rate.for_duration(whole_steps) + placement.egress + Money(1)  # guards against rounding
 
 
 def _missing_hold(placement: Placement, left: Money, now: datetime) -> Money | None:
@@ -401,7 +396,7 @@ def _missing_hold(placement: Placement, left: Money, now: datetime) -> Money | N
     if placement.money is MoneyKind.AMORTISED:
         return None
     rate = ledger_rate(placement.offer) * placement.nodes
-    time_money = max(left - egress_of(placement), Money.ZERO)
+    time_money = max(left - placement.egress, Money.ZERO)
     until = paid_until(now, time_money, rate, billing=placement.offer.billing, stop_grace=STOP_GRACE)
     return min_start_hold(placement) if until is not None and until <= now else None
 

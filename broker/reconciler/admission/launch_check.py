@@ -22,12 +22,11 @@ from broker.core.job.reasons import count_reasons
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
 from broker.ledger.entries import Movement
-from broker.placement.planner import make_plan
+from broker.placement.planner import MarketFor, PlanInputs, make_plan
 from broker.reconciler.admission.admission import re_place, subtract_occupied
 from broker.reconciler.admission.approvals import approve_by_standing_grants, usable_balances
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.admission.records import decision_of, held_of, hold_entries, movements_of
-from broker.reconciler.controllers.placement import MarketFor, PlanInputs
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.settlement.settlement import tags_of
 from broker.store.jobs.journal import StoreWriter

@@ -1,6 +1,6 @@
 """Requests a job's next attempt: current offers, a plan, the gate, then money and intent in one transaction."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -16,8 +16,7 @@ from broker.core.market.offers import Offer
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
 from broker.ledger.entries import Movement
-from broker.placement.conditions import Conditions
-from broker.placement.planner import make_plan
+from broker.placement.planner import MarketFor, PlanInputs, make_plan
 from broker.placement.wait_for_reserved import WaitForReserved
 from broker.reconciler.admission.admission import action_for, denials, is_still_free, re_place, subtract_occupied
 from broker.reconciler.admission.approvals import approve_by_standing_grants, ask, mark_as_request, usable_balances
@@ -47,22 +46,6 @@ from broker.reconciler.pools import avoided_pools, permanent_refusal, untried_fi
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.settlement.settlement import tags_of
 from broker.store.store import Store, append_if, writing_if
-
-
-@dataclass(frozen=True, slots=True)
-class PlanInputs:
-    """The inputs of a plan: the offers that could serve the job, and the current conditions.
-
-    ``coming``: bought machines that a job may wait for, each with the beginning of its period (UTC).
-    """
-
-    offers: Sequence[Offer]
-    conditions: Conditions
-    left_out: Mapping[Reason, int]
-    coming: Sequence[tuple[Offer, datetime]] = ()
-
-
-MarketFor = Callable[[Job], PlanInputs]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from broker.core.events.wait_reasons import MoveAdvantage, MovesElsewhere
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.placement.pricing.shares import current_price
 from broker.placement.pricing.time_value import better_place, find_spot_wait, value_of_time
-from broker.placement.shares import current_price
 from broker.placement.strategy import live
 from broker.placement.strategy.choose import session_for
 from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategySession

@@ -12,7 +12,6 @@ from broker.engines.runfolder.mailbox import LeaseGrant
 from broker.ledger.entries import Account, Balance, Entry, balances
 from broker.ledger.holds import STOP_GRACE, ledger_rate, paid_until, shortfall
 from broker.ledger.meter import Meter
-from broker.reconciler.admission.admission import egress_of
 from broker.reconciler.settlement.settlement import SeriesOf, pending_hold
 
 EdgesOf = Callable[[], Sequence[datetime]]
@@ -114,7 +113,7 @@ def funds_of(
         price = next((price for _, price in reversed(series_of(offer, now, now))), price)
     else:
         settled = sum((e.amount for e in spent_entries), Money.ZERO) if meter is None else meter.settled
-    egress = egress_of(attempt.placement) if attempt.up_since is None else Money.ZERO
+    egress = attempt.placement.egress if attempt.up_since is None else Money.ZERO
     until = None if judged is None else judged.end_at(now)
     rate = price * attempt.placement.nodes
     period_ends = tuple(edges()) if judged is not None and rate > judged.rate else ()

@@ -15,8 +15,9 @@ from broker.app.jobs.documents import JobDetails
 from broker.app.outside.overdue import overdue_launches
 from broker.app.use_cases import approvals, market, money
 from broker.app.use_cases import jobs as use_cases
-from broker.app.use_cases.changes import change, changeable, single_line
+from broker.app.use_cases.changes import change, single_line
 from broker.app.use_cases.jobs import JobFilter
+from broker.app.use_cases.visible import changeable
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput, NotAllowed, RetryLater, UnknownName
 from broker.core.events.agent_events import MetricsReported

@@ -27,11 +27,11 @@ from broker.ledger.entries import Entry
 from broker.ledger.journal import DatedBody
 from broker.store.engine.database import Database, query
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.jobs import live, machine_time, open_jobs, quarantine
+from broker.store.jobs import live, open_jobs, quarantine
 from broker.store.jobs.live import NewJobs
 from broker.store.jobs.open_jobs import ids_after
 from broker.store.jobs.reader import StoreReader
-from broker.store.ledger import anomalies, billing_months, ledger, metering, spent_sums
+from broker.store.ledger import anomalies, billing_months, ledger, machine_time, metering, spent_sums
 from broker.store.market import holdings
 from broker.store.policy import approvals, decisions
 from broker.store.purchases import purchases

@@ -10,9 +10,8 @@ from sqlalchemy import Connection, func, select, union
 from broker.core.market.offers import MoneyKind
 from broker.ledger.entries import Balance
 from broker.store.engine.statement_cache import for_jobs, in_jobs
-from broker.store.jobs.quarantine import COLUMNS
 from broker.store.ledger.ledger import BALANCE_COLUMNS, balance_from
-from broker.store.schema.jobs import UNCLOSED, AttemptEventRow, JobRow
+from broker.store.schema.jobs import UNCLOSED, VIEW_COLUMNS, AttemptEventRow, JobRow
 from broker.store.schema.ledger import LedgerBalanceRow, LedgerEntryRow
 
 _LAST = (
@@ -20,7 +19,7 @@ _LAST = (
 )
 _LAST_EVENTS = select(JobRow.id, _LAST).where(UNCLOSED).order_by(JobRow.submitted_at, JobRow.id)
 _LAST_EVENTS_OF = _LAST_EVENTS.where(in_jobs(JobRow.id))
-_VIEWS = select(*COLUMNS).where(in_jobs(JobRow.id))
+_VIEWS = select(*VIEW_COLUMNS).where(in_jobs(JobRow.id))
 # Not a join: SQLite would start it from the balances of all jobs, closed ones included.
 _BALANCES = select(LedgerBalanceRow.job_id, LedgerBalanceRow.money, *BALANCE_COLUMNS).where(
     LedgerBalanceRow.job_id.in_(select(JobRow.id).where(UNCLOSED))

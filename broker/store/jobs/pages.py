@@ -14,7 +14,7 @@ from broker.store.engine.statement_cache import begins_with, one_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import quarantine
 from broker.store.jobs.tasks import no_task
-from broker.store.schema.jobs import JobRow
+from broker.store.schema.jobs import VIEW_COLUMNS, JobRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class JobPage:
 def page(connection: Connection, job_filter: JobListFilter, *, after: JobPlace | None, limit: int) -> JobPage:
     """At most ``limit`` jobs after that position, newest first; without tasks of arrays."""
     query = (
-        select(*quarantine.COLUMNS, JobRow.submitted_at)
+        select(*VIEW_COLUMNS, JobRow.submitted_at)
         .order_by(JobRow.submitted_at.desc(), JobRow.id.desc())
         .limit(limit + 1)
     )
@@ -78,7 +78,7 @@ def newest(
 
     ``filters``: values by column; none: any. ``with_tasks``: include tasks of arrays.
     """
-    query = select(*quarantine.COLUMNS).order_by(JobRow.submitted_at.desc(), JobRow.id.desc()).limit(limit)
+    query = select(*VIEW_COLUMNS).order_by(JobRow.submitted_at.desc(), JobRow.id.desc()).limit(limit)
     return connection.execute(_matching(query, filters, states, with_tasks=with_tasks)).all()
 
 
@@ -113,7 +113,7 @@ def with_id_prefix(connection: Connection, prefix: str, *, limit: int, with_task
     # In another order than that of the range, PostgreSQL may read all jobs instead of the range.
     id_column = JobRow.id
     order = id_column if connection.dialect.name == "sqlite" else id_column.op("USING")(literal_column("~<~"))
-    query = select(*quarantine.COLUMNS).where(*begins_with(connection, id_column, prefix))
+    query = select(*VIEW_COLUMNS).where(*begins_with(connection, id_column, prefix))
     if not with_tasks:
         query = query.where(no_task(alone=False))
     return connection.execute(query.order_by(order).limit(limit)).all()

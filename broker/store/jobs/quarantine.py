@@ -9,10 +9,6 @@ from pydantic import TypeAdapter
 from broker.core.errors import UnreadableJob
 from broker.core.events.views import JobView
 from broker.core.records import UnreadableRecord, add_stamp, read_stamped, unknown_fields
-from broker.store.schema.jobs import JobRow
-
-COLUMNS = (JobRow.id, JobRow.name, JobRow.user_name, JobRow.state, JobRow.view)
-"""The columns that `Quarantine` needs: the view, and those that identify the job to people."""
 
 
 class Quarantine:
@@ -29,7 +25,7 @@ class Quarantine:
         return tuple(self._jobs.values())
 
     def view(self, row: Any) -> JobView:
-        """The view of a row of `COLUMNS`. Raises `UnreadableJob`."""
+        """The view of a row of `VIEW_COLUMNS`. Raises `UnreadableJob`."""
         try:
             view = read_stamped(row.view, _parse_view)
             if self._for_leader and (fields := ", ".join(unknown_fields(view.job))):

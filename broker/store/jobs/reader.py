@@ -23,13 +23,13 @@ from broker.ledger.journal import TaskCounts
 from broker.store.engine.database import query
 from broker.store.engine.statement_cache import distinct
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.jobs import live, machine_time, open_jobs, pages, quarantine, tasks
-from broker.store.jobs.machine_time import MachineTime
+from broker.store.jobs import live, open_jobs, pages, quarantine, tasks
 from broker.store.ledger import (
     anomalies,
     billing_months,
     charges,
     ledger,
+    machine_time,
     metering,
     month_runs,
     month_use,
@@ -37,13 +37,14 @@ from broker.store.ledger import (
     spending,
     spent_sums,
 )
+from broker.store.ledger.machine_time import MachineTime
 from broker.store.ledger.spending import SpendingPeriod
 from broker.store.market import holdings, market, plan_stamp, polls
 from broker.store.market.holdings import HeldWork
 from broker.store.market.plan_stamp import PlanStamp
 from broker.store.policy import approvals, decisions, policies
 from broker.store.purchases import purchases
-from broker.store.schema.jobs import IS_JOB_END, UNCLOSED, AttemptEventRow, JobRow, SettingRow
+from broker.store.schema.jobs import IS_JOB_END, UNCLOSED, VIEW_COLUMNS, AttemptEventRow, JobRow, SettingRow
 
 _TREE = re.compile(r'"tree":\s*"([0-9a-f]{64})"')
 _SNAPSHOT_COLUMNS = (JobRow.id, JobRow.closed, JobRow.view)
@@ -85,7 +86,7 @@ def _read_uses(
 
 _STREAMED = {"yield_per": 500}  # rows fetched at a time
 _SETTING = select(SettingRow.value).where(SettingRow.key == bindparam("key"))
-_VIEW = select(*quarantine.COLUMNS).where(JobRow.id == bindparam("job"))
+_VIEW = select(*VIEW_COLUMNS).where(JobRow.id == bindparam("job"))
 
 
 class StoreReader:
@@ -110,7 +111,7 @@ class StoreReader:
 
     def unclosed(self, teams: Collection[str] | None = None) -> Sequence[JobView]:
         """Every job that is not closed, oldest first; with ``teams``, only those of these teams."""
-        query = select(*quarantine.COLUMNS).where(UNCLOSED).order_by(JobRow.submitted_at, JobRow.id)
+        query = select(*VIEW_COLUMNS).where(UNCLOSED).order_by(JobRow.submitted_at, JobRow.id)
         if teams is not None:
             query = query.where(func.coalesce(JobRow.team, "").in_(sorted(teams)))  # not by the index of all jobs
         return self._quarantine.views(self._connection.execute(query))
@@ -181,7 +182,7 @@ class StoreReader:
 
     def submitted_before(self, moment: datetime, since: datetime | None = None) -> Iterator[JobView]:
         """Every job submitted from ``since`` (None: no limit) to before ``moment`` (UTC), oldest first, streamed."""
-        query = select(*quarantine.COLUMNS).where(JobRow.submitted_at < to_micros(moment))
+        query = select(*VIEW_COLUMNS).where(JobRow.submitted_at < to_micros(moment))
         if since is not None:
             query = query.where(JobRow.submitted_at >= to_micros(since))
         streamed = self._connection.execute(query.order_by(JobRow.submitted_at), execution_options=_STREAMED)
@@ -192,9 +193,7 @@ class StoreReader:
         """Every job that ended in the half-open period (UTC; None: no limit), closed or not, earliest end first,
         streamed.
         """
-        query = select(*quarantine.COLUMNS).select_from(
-            join(AttemptEventRow, JobRow, JobRow.id == AttemptEventRow.job_id)
-        )
+        query = select(*VIEW_COLUMNS).select_from(join(AttemptEventRow, JobRow, JobRow.id == AttemptEventRow.job_id))
         query = query.where(IS_JOB_END, AttemptEventRow.at < to_micros(before))
         if since is not None:
             query = query.where(AttemptEventRow.at >= to_micros(since))

@@ -13,8 +13,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance
 from broker.ledger.journal import TaskCounts
-from broker.store.jobs.quarantine import COLUMNS
-from broker.store.schema.jobs import JobRow
+from broker.store.schema.jobs import VIEW_COLUMNS, JobRow
 from broker.store.schema.ledger import LedgerBalanceRow
 
 
@@ -71,7 +70,7 @@ def rows(connection: Connection, *conditions: ColumnElement[bool], limit: int | 
     """The rows of tasks that satisfy the conditions, in the order of their start, with the columns that
     `broker.store.jobs.quarantine` needs.
     """
-    query = select(*COLUMNS).where(*conditions).order_by(JobRow.submitted_at, JobRow.id)
+    query = select(*VIEW_COLUMNS).where(*conditions).order_by(JobRow.submitted_at, JobRow.id)
     return connection.execute(query.limit(limit)).all()
 
 

@@ -21,7 +21,7 @@ from broker.core.values.money import Money
 from broker.ledger.finops.units import MeasuredAttempt
 from broker.store.engine.statement_cache import for_jobs, in_jobs
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.jobs.machine_time import time_within
+from broker.store.ledger.machine_time import time_within
 from broker.store.ledger.month_use import payments_in
 from broker.store.schema.jobs import (
     HAS_EVENT,

@@ -23,7 +23,7 @@ from broker.ledger.finops.change import Cell, CellUse
 from broker.ledger.sums import DAY, amount_within
 from broker.store.engine.statement_cache import for_jobs, in_jobs
 from broker.store.engine.times import to_micros
-from broker.store.jobs.machine_time import time_within
+from broker.store.ledger.machine_time import time_within
 from broker.store.schema.jobs import HAS_EVENT, IS_FAILED_END, STILL_RUNNING, AttemptEventRow, MachineTimeRow
 from broker.store.schema.ledger import LONG_ENTRIES, LedgerEntryRow
 from broker.store.schema.row import columns_of

@@ -30,8 +30,8 @@ from broker.core.values.money import Money
 from broker.ledger.entries import ROUTES, Account, Balance
 from broker.ledger.sums import amount_within
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.jobs.machine_time import time_within
 from broker.store.ledger.ledger import balance_of
+from broker.store.ledger.machine_time import time_within
 from broker.store.schema.jobs import STILL_RUNNING, MachineTimeRow
 from broker.store.schema.ledger import (
     STILL_HELD,

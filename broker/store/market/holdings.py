@@ -22,7 +22,7 @@ from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
 from broker.store.engine.fields import columns_of, value_of
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.jobs.machine_time import time_within
+from broker.store.ledger.machine_time import time_within
 from broker.store.schema.jobs import STILL_RUNNING, MachineTimeRow
 from broker.store.schema.market import HoldingProofRow, HoldingRow
 

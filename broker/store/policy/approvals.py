@@ -31,8 +31,7 @@ from broker.ledger.entries import Account, Entry, Movement
 from broker.store.engine.fields import value_of
 from broker.store.engine.statement_cache import for_jobs, in_jobs
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.jobs.quarantine import COLUMNS
-from broker.store.schema.jobs import UNCLOSED, AttemptEventRow, JobRow
+from broker.store.schema.jobs import UNCLOSED, VIEW_COLUMNS, AttemptEventRow, JobRow
 from broker.store.schema.ledger import LedgerBalanceRow
 from broker.store.schema.policy import OPEN_USE, StandingGrantRow, StandingUseRow
 
@@ -209,7 +208,7 @@ def approval_events(connection: Connection, job_ids: Sequence[str]) -> Sequence[
 def with_approval_events(connection: Connection) -> Sequence[Any]:
     """The rows of open jobs with approval events, for `broker.store.jobs.quarantine`, oldest first."""
     has_approval_event = exists().where(AttemptEventRow.job_id == JobRow.id, _ABOUT_APPROVAL)
-    query = select(*COLUMNS).where(UNCLOSED, has_approval_event).order_by(JobRow.submitted_at, JobRow.id)
+    query = select(*VIEW_COLUMNS).where(UNCLOSED, has_approval_event).order_by(JobRow.submitted_at, JobRow.id)
     return connection.execute(query).all()
 
 

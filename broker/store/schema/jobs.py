@@ -123,3 +123,7 @@ class SettingRow(Row, table=True):
 
     key: Column[str] = Field(primary_key=True)
     value: Column[str]
+
+
+VIEW_COLUMNS = (JobRow.id, JobRow.name, JobRow.user_name, JobRow.state, JobRow.view)
+"""The columns that `Quarantine` needs: the view, and those that identify the job to people."""

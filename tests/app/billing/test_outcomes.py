@@ -16,8 +16,8 @@ from broker.core.events.agent_events import MetricsReported
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.jobs import Job, Model
 from broker.core.job.placements import Placement
+from broker.core.market.accelerators import lookup
 from broker.core.market.offers import CapacityType, MoneyKind
-from broker.core.values.accelerators import lookup
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.economics.assumptions import DEFAULTS

@@ -15,9 +15,9 @@ from broker.core.events import events as ev
 from broker.core.events.agent_events import MetricsReported, Reading, ResourcesUsed
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.jobs import CheckpointPlan, Job, Workload
+from broker.core.market.accelerators import lookup
 from broker.core.market.offers import CapacityType
 from broker.core.policy.policy import Action, ActionKind, SpotShare
-from broker.core.values.accelerators import lookup
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Tags

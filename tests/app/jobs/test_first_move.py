@@ -18,8 +18,9 @@ from broker.core.job.jobs import Job
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.placement.conditions import Conditions
-from broker.reconciler.controllers.placement import PlacementController, PlanInputs
+from broker.placement.planner import PlanInputs
+from broker.placement.pricing.conditions import Conditions
+from broker.reconciler.controllers.placement import PlacementController
 from broker.reconciler.controllers.strategy_advice import Strategist
 from tests.actors import ANN, with_clock
 from tests.controllers import Asking

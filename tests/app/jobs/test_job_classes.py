@@ -20,7 +20,7 @@ from broker.core.market.offers import CapacityType
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
-from broker.reconciler.controllers.placement import PlanInputs
+from broker.placement.planner import PlanInputs
 from tests.actors import ANN, BOB
 from tests.app.jobs.test_queue import POLICY, job, market, site
 

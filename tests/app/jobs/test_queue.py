@@ -23,9 +23,10 @@ from broker.core.policy.policy import Facts, Grant
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
-from broker.placement.conditions import Conditions
+from broker.placement.planner import PlanInputs
+from broker.placement.pricing.conditions import Conditions
 from broker.placement.queue.queue import QueueEntry, entry_of
-from broker.reconciler.controllers.placement import PlacementController, PlanInputs
+from broker.reconciler.controllers.placement import PlacementController
 from broker.reconciler.visit_order import visit_order
 from tests.actors import ANN, with_clock
 from tests.controllers import Asking

@@ -20,7 +20,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import Answer
 from broker.core.values.money import Money
-from broker.reconciler.controllers.placement import PlanInputs
+from broker.placement.planner import PlanInputs
 from policies.loader import load
 from tests.actors import ANN
 

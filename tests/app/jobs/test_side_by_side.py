@@ -29,8 +29,9 @@ from broker.core.market.shares import MachineShare, total
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.journal import StaleJobView
-from broker.placement.conditions import Conditions
-from broker.reconciler.controllers.placement import PlacementController, PlanInputs
+from broker.placement.planner import PlanInputs
+from broker.placement.pricing.conditions import Conditions
+from broker.reconciler.controllers.placement import PlacementController
 from broker.reconciler.visit_order import visit_order, waits_for_machine
 from tests.actors import ANN, with_clock
 from tests.controllers import Asking

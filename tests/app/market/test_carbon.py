@@ -12,8 +12,8 @@ from broker.core.job.jobs import Constraints, Job, MachineRequest, Work
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.policy.policy import Action, ActionKind, Facts
 from broker.core.values.money import Money
-from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
+from broker.placement.pricing.conditions import Conditions
 from broker.reconciler.admission.admission import denials
 from policies.loader import load
 from tests.actors import ANN

@@ -11,8 +11,8 @@ from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.money import Money
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
-from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
+from broker.placement.pricing.conditions import Conditions
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 YEAR = timedelta(days=365)

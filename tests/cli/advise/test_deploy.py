@@ -9,7 +9,7 @@ import pytest
 from broker.core.job.file import parse_job
 from broker.core.market.offers import CapacityType
 from broker.economics.assumptions import DEFAULTS
-from broker.placement.conditions import Conditions
+from broker.placement.pricing.conditions import Conditions
 from policies.loader import load
 
 FINE_TUNE = "fine-tune 7B --tokens 50M --budget-usd 100"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.values.accelerators import lookup
+from broker.core.market.accelerators import lookup
 
 
 def answer(gpubroker: Any, line: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.values.accelerators import accelerator_names
+from broker.core.market.accelerators import accelerator_names
 from tests.fakes.catalogues import OURS_COLUMNS, OURS_ROWS, SKYPILOT_COLUMNS, SKYPILOT_ROWS, table
 
 VMS = table(SKYPILOT_COLUMNS, SKYPILOT_ROWS)

@@ -15,7 +15,7 @@ import pytest
 
 from broker.app.service import autostart
 from broker.app.wiring import Broker
-from broker.cli.service.autostart import offer_once
+from broker.cli.jobs.submit import offer_once
 from broker.cli.terminal import Terminal
 
 AWKWARD = {"PATH": "/a b:/bin", "GPUBROKER_STORE": 'sqlite:///x"y\\z%20$HOME'}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.agent.entering import NOT_RUNNING
+from broker.agent.running_command import NOT_RUNNING
 from broker.core.errors import NoCapacity
 from broker.core.events.agent_events import NoticeReceived
 from broker.core.events.outcomes import Cause

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput, NoCapacity, UnknownName
+from broker.core.market.accelerators import canonical
 from broker.core.market.offers import CapacityType, Offer
-from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.engines.sandbox.market import DEFAULT_SEED, DEFAULT_START, Faults, World
 from broker.engines.sandbox.scenario import BUILT_IN, Behaviour, load_scenario, parse_scenario

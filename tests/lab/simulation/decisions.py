@@ -9,9 +9,9 @@ from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import count_reasons
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Verdict
 from broker.core.ports import BudgetSpec, PolicySet
-from broker.placement.conditions import Conditions
 from broker.placement.offer_index import Board
 from broker.placement.planner import make_plan
+from broker.placement.pricing.conditions import Conditions
 from broker.placement.pricing.run_model import Effort
 from broker.placement.queue.queue import QueueEntry, entry_of
 from broker.reconciler.admission.admission import Admission, denials

@@ -24,8 +24,9 @@ from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Movement, Tags
-from broker.placement.queue.queue import EPSILON, QueueEntry, QueueRules, place
-from broker.reconciler.admission.admission import admit, egress_of, re_place
+from broker.placement.queue.queue import EPSILON, QueueEntry, QueueRules
+from broker.placement.queue.search import place
+from broker.reconciler.admission.admission import admit, re_place
 from broker.reconciler.admission.facts import FactsFor
 from broker.reconciler.admission.records import held_of, hold_entries
 from tests.lab.command import Progress
@@ -304,7 +305,7 @@ class _Simulation:
             team.started += 1
             team.waits.append(self.now - job.submitted)
             self.gang_of[job.place].append(self.now - job.submitted)
-        held = job.account.held.get(placement.money, Money.ZERO) - egress_of(placement)
+        held = job.account.held.get(placement.money, Money.ZERO) - placement.egress
         longest = int(self.decisions.max_durations[job.place].total_seconds())
         ahead = pool.changes(self.now, self.now + max(longest - job.billed, 1))
         dearest = max((price for _, price in ahead), default=Money.ZERO)

@@ -33,9 +33,9 @@ from broker.core.documents import Document, print_document, read_document
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job, Work
+from broker.core.market.accelerators import canonical
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.validation import validate
-from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.core.values.units import Amount, PositiveDuration, parse_duration, split_machine
 from tests.lab.simulation.job_traces import TraceFormat, TraceReading, as_workload, read_trace, waits_in_words

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.core.values.accelerators import lookup
+from broker.core.market.accelerators import lookup
 from broker.economics.assumptions import DEFAULTS
 from broker.economics.images import embedding_speed
 from broker.ledger.finops.accuracy import (

@@ -12,9 +12,9 @@ from broker.core.job.placements import Placement, Plan
 from broker.core.market.offers import MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.ledger.holds import exposures, hold_needed, ledger_rate
-from broker.placement.conditions import Conditions
+from broker.placement.pricing.conditions import Conditions
 from broker.placement.pricing.data_cost import DiskRate, disk_rate, rates
-from broker.placement.shares import current_price, offer_part
+from broker.placement.pricing.shares import current_price, offer_part
 from policies.loader import load
 
 Make = Any

@@ -14,9 +14,9 @@ from broker.core.job.placements import Placement, Plan
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.figures import estimate
 from broker.core.values.money import Money
-from broker.placement.conditions import Conditions
 from broker.placement.offer_index import Board
 from broker.placement.planner import make_plan
+from broker.placement.pricing.conditions import Conditions
 from broker.placement.pricing.time_value import better_place, find_spot_wait, value_of_time
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -14,10 +14,11 @@ from broker.core.job.jobs import MachineRequest, Priority, Work
 from broker.core.job.placements import Plan
 from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money
-from broker.placement.conditions import Conditions
 from broker.placement.offer_index import Board
+from broker.placement.pricing.conditions import Conditions
 from broker.placement.pricing.hazard import interruption_rate
-from broker.placement.queue.queue import Free, QueueEntry, entry_of, place
+from broker.placement.queue.queue import Free, QueueEntry, entry_of
+from broker.placement.queue.search import place
 from tests.counts import FULL
 from tests.placement.test_offer_index import circumstances, jobs, market
 from tests.steps import calls

@@ -18,11 +18,10 @@ from broker.placement.queue.queue import (
     QueueRules,
     Turn,
     order_by_turn,
-    place,
     total,
     weights,
 )
-from broker.placement.queue.search import Holds, Round, Search
+from broker.placement.queue.search import Holds, Round, Search, place
 from tests.counts import FULL
 from tests.placement.queue.exact import place_exactly
 from tests.steps import calls

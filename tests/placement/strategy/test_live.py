@@ -8,8 +8,8 @@ import pytest
 from broker.core.job.jobs import CheckpointPlan, Job, Work
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.money import Money
-from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
+from broker.placement.pricing.conditions import Conditions
 from broker.placement.strategy.live import (
     LiveJob,
     StrategyChoices,

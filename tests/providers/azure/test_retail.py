@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from broker.core.errors import Malformed, Refused
+from broker.core.market.accelerators import lookup
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery, SkippedRow
-from broker.core.values.accelerators import lookup
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from providers.azure.provider import Azure

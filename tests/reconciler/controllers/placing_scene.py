@@ -21,10 +21,11 @@ from broker.core.ports import PolicyDefaults
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Movement, Tags
-from broker.placement.conditions import Conditions
+from broker.placement.planner import PlanInputs
+from broker.placement.pricing.conditions import Conditions
 from broker.reconciler.admission.records import hold_entries, launch_request
 from broker.reconciler.controller import ControllerResult, DecideAnew, JobContext, RetryReason, TryLater
-from broker.reconciler.controllers.placement import PlacementController, PlanInputs
+from broker.reconciler.controllers.placement import PlacementController
 from broker.store import Store
 from tests.reconciler.rehearsal import OpenPolicy
 

@@ -18,8 +18,8 @@ from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
-from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
+from broker.placement.pricing.conditions import Conditions
 from broker.reconciler.admission.records import hold_entries, launch_request
 from broker.store import Store
 from broker.store.jobs.reader import StoreReader

@@ -9,8 +9,8 @@ from broker.app.advise.deploy.situation import DecidedSavings, DeployAdvice, Dep
 from broker.app.advise.prices import PAID_FOR, CurrentPrices, Quote
 from broker.app.advise.serve import cpu_candidates
 from broker.core.errors import InvalidInput
+from broker.core.market.accelerators import Accelerator, accelerator_names, lookup
 from broker.core.market.offers import CapacityType
-from broker.core.values.accelerators import Accelerator, accelerator_names, lookup
 from broker.core.values.figures import plural
 from broker.core.values.units import split_machine
 from broker.economics import serving_options

@@ -12,7 +12,7 @@ from pydantic import PlainSerializer
 from broker.app.advise.places import Places
 from broker.app.documents import plain
 from broker.core.errors import InvalidInput, UnknownName
-from broker.core.values.accelerators import Accelerator
+from broker.core.market.accelerators import Accelerator
 from broker.economics.assumptions import Assumptions
 from broker.economics.buy_or_rent import share_in_use
 from broker.economics.energy import footprint, grid_near

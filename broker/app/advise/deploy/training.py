@@ -7,8 +7,8 @@ from broker.app.advise.deploy.files import PRIVATE
 from broker.app.advise.deploy.situation import DeployDemand
 from broker.app.advise.prices import PAID_FOR, CurrentPrices, Quote
 from broker.core.errors import InvalidInput
+from broker.core.market.accelerators import Accelerator, accelerator_names, lookup
 from broker.core.market.offers import CapacityType
-from broker.core.values.accelerators import Accelerator, accelerator_names, lookup
 from broker.core.values.units import split_machine
 from broker.economics.assumptions import Assumptions
 from broker.economics.fits import MAX_GPUS

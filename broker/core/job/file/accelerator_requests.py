@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 
 from broker.core.errors import UnknownName
+from broker.core.market.accelerators import accelerator_names, canonical, lookup
 from broker.core.validation import parse_each
-from broker.core.values.accelerators import accelerator_names, canonical, lookup
 from broker.core.values.units import parse_accelerators, split_machine
 
 _MEMORY = r"(?P<memory>\d{1,6})(?P<unit>[gmt])b(?P<plus>\+?)"

@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any
 
 from broker.core.errors import InvalidInput, UnknownName
-from broker.core.values.accelerators import canonical
+from broker.core.market.accelerators import canonical
 
 _SLICE = re.compile(  # NVIDIA MIG: 3g.20gb; AMD: cpx_nps4
     r"(?:^|[-_.])(?:(?:mig-)?(?:\d+c\.)?\d+g\.\d+gb|[dqct]px(?:[-_]nps\d)?\b)", re.IGNORECASE

@@ -9,7 +9,7 @@ from broker.core.documents import read_document
 from broker.core.errors import InvalidInput
 from broker.core.job.file.reading import name_from_file
 from broker.core.job.foreign.conversion import Conversion, accelerator_name, job_name
-from broker.core.values.accelerators import lookup
+from broker.core.market.accelerators import lookup
 
 _SAME = {"max_duration": "max_duration", "nodes": "num_nodes"}
 _WITHOUT_EFFECT = frozenset(

@@ -21,8 +21,8 @@ from broker.core.job.jobs import (
     Work,
     Workload,
 )
+from broker.core.market.accelerators import accelerator_names
 from broker.core.market.offers import CapacityType, Interconnect
-from broker.core.values.accelerators import accelerator_names
 from broker.core.values.money import Money
 from tests.counts import FULL
 

@@ -12,7 +12,7 @@ from broker.core.documents import print_document
 from broker.core.errors import InvalidInput
 from broker.core.job.file import parse_job
 from broker.core.job.foreign import convert
-from broker.core.values.accelerators import lookup
+from broker.core.market.accelerators import lookup
 from tests.core.job.foreign.read_back import read_back
 
 RUN = "commands:\n  - pip install -r requirements.txt\n  - python train.py\n"

@@ -254,7 +254,7 @@ def _scale(unit: Accelerator, factor: float, name: str) -> Accelerator:
 
 @cache
 def _table() -> dict[str, Accelerator]:
-    return {name: _row(name, row) for name, row in load_packaged_toml("broker.core.values", "gpus.toml").items()}
+    return {name: _row(name, row) for name, row in load_packaged_toml("broker.core.market", "gpus.toml").items()}
 
 
 def _row(name: str, row: dict[str, Any]) -> Accelerator:

@@ -8,14 +8,12 @@ attempt: this process ends it once the guard is gone, and the guard ends program
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
 import pwd
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -170,7 +168,7 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _exec_ssh_program(at: GuardedCommand) -> int:
+def exec_ssh_program(at: GuardedCommand) -> int:
     """Replaces this process by the program that the SSH client requested: a command for the shell, or the shell."""
     command = os.environ.get("SSH_ORIGINAL_COMMAND")
     ssh_variables = {name: value for name, value in os.environ.items() if name.startswith("SSH_")}
@@ -195,38 +193,3 @@ def _ignore_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
-
-
-def main(argv: Sequence[str]) -> int:
-    """``enter``; returns the exit status of the program, or one of this module's."""
-    options, command = _split(argv)
-    parser = argparse.ArgumentParser(prog="gpubroker-agent enter", description=__doc__)
-    parser.add_argument("--scratch", type=Path, help="the agent's folder")
-    parser.add_argument("--folder", help="or the attempt's run folder, by which the agent is found")
-    parser.add_argument("--rank", type=int, default=0, help="with --folder: which node of the gang (default 0)")
-    parser.add_argument("--sshd", metavar="PUBLIC_KEY", help="serve one SSH connection for the owner of this key")
-    parser.add_argument("--lines", action="store_true", help="with --sshd: encode the output as lines of base64")
-    parser.add_argument("--over-ssh", action="store_true", help="run what the SSH client asked for")
-    arguments = parser.parse_args(options)
-    try:
-        scratch = arguments.scratch or scratch_of(arguments.folder or "", arguments.rank)
-        at = find_running_command(scratch)
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, os.sched_getaffinity(at.guard))
-        if arguments.over_ssh:
-            return _exec_ssh_program(at)
-        if arguments.sshd:
-            from broker.agent.ssh_server import serve  # imported only when needed
-
-            return serve(at, arguments.sshd, lines=arguments.lines)
-        return run(at, command or [shell(at.variables)])
-    except CannotEnter as error:
-        print(f"gpubroker: {error}", file=sys.stderr)  # noqa: T201 (what the person sees)
-        return error.status
-
-
-def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The options, and the command after ``--``."""
-    words = list(argv)
-    separator = words.index("--") if "--" in words else len(words)
-    return words[:separator], words[separator + 1 :]

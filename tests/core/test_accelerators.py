@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.errors import UnknownName
-from broker.core.values import accelerators
-from broker.core.values.accelerators import accelerator_names, canonical, lookup, nearest, part_of, relative_throughput
+from broker.core.market import accelerators
+from broker.core.market.accelerators import accelerator_names, canonical, lookup, nearest, part_of, relative_throughput
 
-RAW = tomllib.loads(resources.files("broker.core.values").joinpath("gpus.toml").read_text(encoding="utf-8"))
+RAW = tomllib.loads(resources.files("broker.core.market").joinpath("gpus.toml").read_text(encoding="utf-8"))
 
 # name: GB, dense 16-bit TFLOPS, dense FP8 TFLOPS, INT8 TOPS, memory bandwidth GB/s, W
 DATASHEETS = {
