@@ -26,10 +26,10 @@ from providers.http import redacted_url, setting
 
 if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
+from providers.azure.settings import AUTHORITY
 
 _LOG_IN = "run `az login`, or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
 LOGIN_HINT = f"set {SUBSCRIPTION}, and {_LOG_IN}"
-AUTHORITY = "AZURE_AUTHORITY_HOST"  # azure-identity's own variable
 
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _MAX_PAGES = 500

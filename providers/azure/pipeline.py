@@ -21,8 +21,7 @@ from azure.mgmt.core.policies import ARMChallengeAuthenticationPolicy
 
 from broker.core.errors import Throttled
 from broker.core.values.clock import Clock
-from providers.azure.login import AUTHORITY
-from providers.azure.settings import AzureSettings
+from providers.azure.settings import AUTHORITY, AzureSettings
 
 _LONGEST_WAIT = 60.0  # s; a longer requested wait is left to the next poll
 _RENEW_BEFORE = 300  # s before a token ends

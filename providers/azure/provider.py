@@ -22,18 +22,10 @@ from providers.azure.charges import read_charges
 from providers.azure.errors import NotFound, NotPermitted
 from providers.azure.fields import count, nested_object, objects, parts_of, region_of, texts, utc
 from providers.azure.locations import AzureLocations, read_locations
-from providers.azure.login import (
-    AUTHORITY,
-    LOGIN_HINT,
-    AzureLogin,
-    authority,
-    has_sdk,
-    login_source,
-    subscription_of,
-)
+from providers.azure.login import LOGIN_HINT, AzureLogin, authority, has_sdk, login_source, subscription_of
 from providers.azure.machines import find_type
 from providers.azure.retail import RetailPrices
-from providers.azure.settings import NAME, SUBSCRIPTION, AzureSettings
+from providers.azure.settings import AUTHORITY, NAME, SUBSCRIPTION, AzureSettings
 from providers.azure.shop.counter import AzureCounter
 from providers.failures import Failures
 from providers.http import endpoint

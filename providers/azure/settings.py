@@ -1,7 +1,9 @@
 """The settings ``[providers.azure]``, and values common to all its offers."""
 
+from __future__ import annotations
+
 from datetime import timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -9,6 +11,10 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from broker.core.market.offers import CapacityType
 from providers.http import HttpSettings, Url
 from providers.registry import split_commas
+
+if TYPE_CHECKING:
+    pass
+
 
 NAME = "azure"
 PRICES_PATH = "/api/retail/prices"
@@ -54,3 +60,6 @@ class AzureSettings(HttpSettings):
         """The URL of the price list."""
         url = self.retail_prices_url
         return url if urlsplit(url).path else url + PRICES_PATH
+
+
+AUTHORITY = "AZURE_AUTHORITY_HOST"  # azure-identity's own variable

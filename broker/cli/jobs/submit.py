@@ -15,8 +15,8 @@ from broker.cli import filters
 from broker.cli.jobs import job_options, snapshot_view
 from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, examples
+from broker.cli.prices.watch import deliveries_text
 from broker.cli.render import formats
-from broker.cli.prices import watch
 from broker.cli.terminal import Terminal, defer_ctrl_c
 from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput
 from broker.core.job.jobs import Job
@@ -285,7 +285,7 @@ def show_notified_approvers(terminal: Terminal, broker: Broker, view: JobView) -
     from broker.app.alerts import approvers
 
     if view.asked is not None and (deliveries := approvers.notify_approvers(broker, view)):
-        terminal.say(f"{notices.deliveries_text(deliveries)}.")
+        terminal.say(f"{deliveries_text(deliveries)}.")
 
 
 def tell_waiting(terminal: Terminal, job: JobDetails) -> int:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from broker.app.wiring import Broker
 
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 app = typer.Typer(no_args_is_help=True, help="Send alerts on price drops, price rises, availability and stale prices.")
@@ -279,3 +280,13 @@ def notice_text(notice: NoticeResult) -> str:
         return f"never sent to {notice.target}: {notice.title} ({notice.error})"
     error_note = f" ({notice.error})" if notice.error else ""
     return f"not yet sent to {notice.target}, tried {formats.plural(notice.tries, 'time')}{error_note}: {notice.title}"
+
+
+def deliveries_text(made_deliveries: Iterable[Delivery]) -> str:
+    """The deliveries just made: ``sent to ops``; ``not yet sent to ops (…), will be retried``."""
+    return "; ".join(
+        f"not yet sent to {delivery.target} ({delivery.error}), will be retried"
+        if delivery.error
+        else f"sent to {delivery.target}"
+        for delivery in made_deliveries
+    )

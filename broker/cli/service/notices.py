@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +13,7 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.app.alerts.notify import Delivery
+    pass
 from broker.cli.prices.watch import notice_text
 
 EXAMPLES = examples(
@@ -82,13 +81,3 @@ def _send_test(terminal: Terminal, recipients: list[str]) -> None:
     terminal.result(test_result, lambda: map(delivery_text, test_result.deliveries))
     if not all(tested_delivery.ok for tested_delivery in test_result.deliveries):
         raise typer.Exit(5)
-
-
-def deliveries_text(made_deliveries: Iterable[Delivery]) -> str:
-    """The deliveries just made: ``sent to ops``; ``not yet sent to ops (…), will be retried``."""
-    return "; ".join(
-        f"not yet sent to {delivery.target} ({delivery.error}), will be retried"
-        if delivery.error
-        else f"sent to {delivery.target}"
-        for delivery in made_deliveries
-    )

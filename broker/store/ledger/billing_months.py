@@ -26,8 +26,8 @@ from broker.ledger.finops.focus.months import BillingMonth
 from broker.ledger.finops.showback import Statement, TeamCost
 from broker.ledger.sums import amount_within
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.jobs.machine_time import depreciation
 from broker.store.ledger.ledger import TAG_COLUMNS, tags_of
+from broker.store.ledger.machine_time import depreciation
 from broker.store.ledger.month_use import IN_ADVANCE, payments_in
 from broker.store.schema.jobs import MachineTimeRow
 from broker.store.schema.ledger import LedgerEntryRow, StatementRow
