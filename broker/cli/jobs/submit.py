@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from broker.app.jobs.job_input import pin_commit
-from broker.app.use_cases.submission import submit_job
 from broker.cli import filters
-from broker.cli.jobs import job_options, snapshot_view
+from broker.cli.jobs import job_options
 from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, examples
 from broker.cli.prices.watch import deliveries_text
 from broker.cli.render import formats
 from broker.cli.terminal import Terminal, defer_ctrl_c
 from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput
-from broker.core.job.jobs import Job
-from broker.server.client import sending
 
 if TYPE_CHECKING:
     from broker.app.jobs.documents import JobDetails
@@ -319,6 +315,9 @@ def offer_once(terminal: Terminal, broker: Broker) -> None:
 def submit_to_server(terminal: Terminal, job: Job, manner: SubmitManner) -> None:
     """Submit a job: show its plan, ask for confirmation, upload its files, and follow it. Raises `typer.Exit` with the
     exit code."""
+    from broker.app.use_cases.submission import submit_job
+    from broker.server.client import sending
+
     api = terminal.api
     job = prepare_job(terminal, sending.resolve_job_ids(api, job), manner)
     plan = None
@@ -332,6 +331,10 @@ def submit_to_server(terminal: Terminal, job: Job, manner: SubmitManner) -> None
 
 def prepare_job(terminal: Terminal, job: Job, manner: SubmitManner) -> Job:
     """The job with the commit of its repository; prints which files it takes. Raises `InvalidInput`."""
+    from broker.app.jobs.job_input import pin_commit
+    from broker.cli.jobs import snapshot_view
+    from broker.server.client import sending
+
     check_can_confirm(terminal, manner)
     if (survey := sending.survey_of(terminal.api, job)) is not None:
         terminal.say(*snapshot_view.survey_lines(survey))
@@ -342,6 +345,9 @@ def prepare_job(terminal: Terminal, job: Job, manner: SubmitManner) -> Job:
 
 def upload_files(terminal: Terminal, job: Job) -> dict[str, Any]:
     """The request that submits the job, once its files are uploaded."""
+    from broker.cli.jobs import snapshot_view
+    from broker.server.client import sending
+
     with snapshot_view.bytes_bar(terminal, "uploading the job's files") as progress:
         return sending.submission_body(terminal.api, job, progress)
 

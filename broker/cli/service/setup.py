@@ -6,7 +6,7 @@ import typer
 
 from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, examples
-from broker.cli.service.setup_walk import SetupOptions
+from broker.cli.service.setup_options import SetupOptions
 from broker.cli.terminal import Terminal
 
 EXAMPLES = examples(

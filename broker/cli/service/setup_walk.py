@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from broker.app.wiring import Broker
 
 
-from typing import Annotated
+from broker.cli.service.setup_options import SetupOptions
 
 _DEFAULT_BUDGET = "$20"
 
@@ -210,23 +210,3 @@ class SetupWalk:
             f"  {number}. {one.area}: {one.fix or one.message.splitlines()[0]}" for number, one in enumerate(missing, 1)
         )
         yield f"Then again: gpubroker setup {self.cloud}"
-
-
-@dataclass(frozen=True)
-class SetupOptions:
-    """What is made, and what is asked."""
-
-    create_bucket: Annotated[
-        str | None,
-        typer.Option(
-            "--create-bucket", metavar="NAME", help="Create this private bucket: NAME, s3://NAME, gs://NAME, …"
-        ),
-    ] = None
-    budget: Annotated[
-        str | None, typer.Option("--budget", metavar="USD", help="Monthly amount of a first policy, if none is active.")
-    ] = None
-    run: Annotated[bool, typer.Option("--run", help="Submit the trial job, which costs at most $1.")] = False
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask; only options create a bucket or submit a job.")
-    ] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False
