@@ -47,7 +47,7 @@ max_cost: {cost}
 """
 
 
-def planned(area: str, message: str) -> DoctorFinding:
+def dry_run_finding(area: str, message: str) -> DoctorFinding:
     """What a dry run would do."""
     return DoctorFinding(area, Health.OK, message, facts={"planned": True})
 
@@ -57,7 +57,7 @@ def access_findings(broker: Broker, name: str, *, dry_run: bool) -> Iterator[Doc
     try:
         provider = broker.provider(name)
         if isinstance(provider, ChecksAccess) and dry_run:
-            yield planned("login", "would try the login and its rights, without changing anything")
+            yield dry_run_finding("login", "would try the login and its rights, without changing anything")
         elif isinstance(provider, ChecksAccess):
             yield from map(_access_finding, provider.check_access())
     except BrokerError as error:
@@ -70,7 +70,7 @@ def engine_finding(broker: Broker, name: str, *, dry_run: bool) -> DoctorFinding
     if engine_name is None:
         return DoctorFinding("engine", Health.OK, f"no engine starts jobs on {CLOUDS[name].title}: prices only")
     if dry_run:
-        return planned("engine", f"would ask {engine_name}, or start it")
+        return dry_run_finding("engine", f"would ask {engine_name}, or start it")
     try:
         engine = broker.engine(engine_name)
         problem = engine.cloud_problem(name) if isinstance(engine, ChecksClouds) else ""

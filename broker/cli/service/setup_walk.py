@@ -16,9 +16,9 @@ from broker.app.doctor.setup import (
     apply_first_policy,
     bucket_maker,
     cheapest_offer,
+    dry_run_finding,
     engine_finding,
     first_policy,
-    planned,
     probe_bucket,
     save_runs,
     trial_job,
@@ -101,7 +101,9 @@ class SetupWalk:
         if name is not None:
             make_bucket = bucket_maker(self.broker, self.cloud, name)
             if self.given.dry_run:
-                yield planned("bucket", f"would make the bucket {name}: private, encrypted, in the login's region")
+                yield dry_run_finding(
+                    "bucket", f"would make the bucket {name}: private, encrypted, in the login's region"
+                )
                 return
             with defer_ctrl_c() as interrupted:
                 bucket = self.terminal.busy("making the bucket", make_bucket)
@@ -119,7 +121,7 @@ class SetupWalk:
         yield from found
         if found[0].health == "ok":
             if self.given.dry_run:
-                yield planned("bucket", "would write, read and delete a small object in it")
+                yield dry_run_finding("bucket", "would write, read and delete a small object in it")
             else:
                 yield self.terminal.busy("trying the bucket", probe_bucket, self.broker)
 
@@ -127,7 +129,7 @@ class SetupWalk:
         finding = clouds.price_finding(self.broker, self.cloud)
         if finding.health != "ok":
             if self.given.dry_run:
-                yield planned("prices", f"would poll the prices of {self.cloud}")
+                yield dry_run_finding("prices", f"would poll the prices of {self.cloud}")
                 return
             with poll_progress(self.terminal, self.broker, [self.cloud]) as watch:
                 results = list(polling.poll_now(self.broker, [self.cloud], watch=watch))
@@ -150,7 +152,7 @@ class SetupWalk:
             amount = typer.prompt("Monthly budget in USD", default=_DEFAULT_BUDGET, err=True)
         text = first_policy(filters.price_option("--budget", amount))
         if self.given.dry_run:
-            yield planned("budget", f"would write {POLICY_FILE} with {amount} a month, and apply it")
+            yield dry_run_finding("budget", f"would write {POLICY_FILE} with {amount} a month, and apply it")
             return
         if self.asks:
             self.terminal.say(f"{POLICY_FILE}:", text)
@@ -167,7 +169,7 @@ class SetupWalk:
         if self._cloud.engine is None or any(one.health != "ok" for one in self.findings):
             return
         if self.given.dry_run:
-            yield planned("job", f"would offer a trial job of seconds, at most {TRIAL_COST}")
+            yield dry_run_finding("job", f"would offer a trial job of seconds, at most {TRIAL_COST}")
             return
         offer = cheapest_offer(self.broker, self.cloud)
         if offer is None:
