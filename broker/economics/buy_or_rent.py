@@ -127,6 +127,11 @@ def share_in_use(case: Assumptions) -> float:
     return case.utilization if case.hours_per_day is None else case.hours_per_day / 24
 
 
+def cards_bought(card: Accelerator, gpus: int) -> int:
+    """The cards that are bought for that many: modules (SXM, OAM) are soldered to boards of 4 or 8."""
+    return ceil(gpus / 4) * 4 if card.form_factor in ("sxm", "oam") else gpus
+
+
 def server(card: Accelerator, gpus: int, assumptions: Assumptions = DEFAULTS) -> tuple[float | None, float]:
     """The price of a server with that many cards at the middle of their street prices, None where these are not known,
     and its power in use in watts."""

@@ -12,7 +12,7 @@ from broker.core.market.offers import CapacityType
 from broker.core.market.price_basis import MachineClass, machine_usd
 from broker.core.values.figures import plural
 from broker.economics.assumptions import Assumptions, override
-from broker.economics.buy_or_rent import BuyOrRent, compare, priced_ways, server
+from broker.economics.buy_or_rent import BuyOrRent, cards_bought, compare, priced_ways, server
 from broker.economics.figures import HIDDEN, Figure, Usd, usd_text
 from broker.economics.unit_cost import with_middle_overheads
 
@@ -135,6 +135,8 @@ def _add_purchase(case: Assumptions, gpu: str, notes: list[str]) -> Assumptions:
             f"purchase: ${price:,.0f}, {per_machine} × the middle of street prices of {card.name}, "
             f"× {case.server_per_card_price:g} for the rest of the server"
         )
+        if (bought := cards_bought(card, per_machine)) > per_machine:
+            notes[-1] += f"; sold on boards: {bought} cards cost ${price / per_machine * bought:,.0f}"
     return case
 
 

@@ -175,3 +175,13 @@ def test_a_plan_rents_the_machines_with_which_the_demand_costs_least(
     notes = "\n".join([*plan["notes"], *plans["notes"]])
     assert f"per GPU-hour of A100-80GB:{machine} (aws" in notes
     assert ("rented in whole machines of 8: demand counts in steps of 8 GPUs" in notes) is (machine == 8)
+
+
+def test_modules_are_bought_by_the_board(answer: Any) -> None:
+    """A service that needs one H100 (SXM) would buy four: 4 × $32,500 × 1.4 = $182,000 are more than three years of
+    rent, 26,280 × $3.99 = $104,857. Buying a single one is shown with the price of the board."""
+    found = answer("advise", "deploy", "serve", "7B", "--requests-per-minute", "600", "--assume", "least_maturity=5")
+    supply = next(step for step in found["steps"] if step["step"] == "supply and budget")
+    assert supply["numbers"]["H100"] == "$3.99/h rented, $182,000 to buy"
+    notes = answer("advise", "buy-or-rent", "--gpu", "H100")["assumptions"]
+    assert any("sold on boards: 4 cards cost $182,000" in note for note in notes)

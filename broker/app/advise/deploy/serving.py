@@ -20,6 +20,7 @@ from broker.economics.buy_or_rent import (
     BuyOrRent,
     BuyOrRentVerdict,
     applicable_rules,
+    cards_bought,
     compare,
     server,
     share_in_use,
@@ -32,7 +33,6 @@ from broker.economics.serving_options import GpuHourPrices, ServingOption
 from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR
 
 _MAX_SHOWN = 5
-_BOARDS = ("sxm", "oam")  # accelerators soldered to a board, not sold singly
 _PRECISIONS = (Precision.FP16, Precision.FP8, Precision.INT8)  # INT4 only after its quality was measured
 
 
@@ -253,7 +253,7 @@ def _candidate(option: ServingOption, prices: CurrentPrices, assumptions: Assump
         return None
     per_machine, nodes, rent = machines
     gpus = per_machine * nodes
-    purchase, watts = server(card, gpus, assumptions)
+    (purchase, _), (_, watts) = (server(card, number, assumptions) for number in (cards_bought(card, gpus), gpus))
     assert purchase is not None
     lead_weeks = assumptions.lead_time_weeks
     case = replace(
@@ -394,11 +394,8 @@ def _purchase_warnings(
         yield (
             f"the purchase ({usd_text(cash)}) is paid at once and exceeds a month's budget; rent is {rent_text} a month"
         )
-    if best.card.form_factor in _BOARDS and count * nodes % 4:
-        yield (
-            f"{best.card.name} is sold on boards of 4 or 8: {count * nodes} are counted as a share of one; buy a "
-            "whole board for more work than this, reserve machines of this size, or take PCIe cards"
-        )
+    if (bought := cards_bought(best.card, best.gpus)) > best.gpus:
+        yield f"{best.card.name} is sold on boards of 4 or 8: {bought} are bought for the {best.gpus} that are needed"
 
 
 def _assumptions(situation: DeployDemand, option: ServingOption, assumptions: Assumptions) -> list[str]:
