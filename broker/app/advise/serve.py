@@ -172,6 +172,8 @@ def serving_options(
     if assumptions.batch is None:
         max_requests = assumptions.serving_most_sequences
         notes.append(f"as many concurrent requests as fit in memory, at most {max_requests} (--assume batch=N)")
+    if assumptions.p95_s is None:
+        notes.append("no latency is required: the cheapest is first, however slow (--p95 SECONDS)")
     room = max(assumptions.context or 0, assumptions.prompt_tokens + assumptions.tokens_per_request)
     notes.append(f"memory for {room:,.0f} tokens of each request, prompt and answer (--assume context=N)")
     if assumptions.prompt_tokens:

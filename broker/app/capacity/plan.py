@@ -13,7 +13,7 @@ from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.accelerators import canonical
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
-from broker.core.market.price_basis import MachineClass, PriceBasis, price_basis, usd_per_gpu_hour
+from broker.core.market.price_basis import MachineClass, PriceBasis, machine_usd, price_basis, usd_per_gpu_hour
 from broker.core.market.term_prices import TermPrices, term_name, term_prices
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.energy import energy_usd_per_hour
@@ -241,11 +241,8 @@ def _rented_as_needed(prices: TermPrices, offers: Sequence[Offer], demand: Seque
         for size in sorted({offer.count for offer in offers})
     )
     candidates = [basis, *(other for other in others if other is not None and other.standing is basis.standing)]
-
-    def cost(rent: PriceBasis) -> float:
-        return rent.usd * sum(ceil(gpus / rent.offer.count) * rent.offer.count for gpus in demand)
-
-    return replace(prices, rent=min(candidates, key=cost))
+    sizes = {rent.offer.count: sum(ceil(gpus / rent.offer.count) for gpus in demand) for rent in candidates}
+    return replace(prices, rent=min(candidates, key=lambda rent: machine_usd(rent.offer) * sizes[rent.offer.count]))
 
 
 def _burst_prices(

@@ -203,9 +203,7 @@ def _memory(demand: Sequence[int], term: int, lot: int = 1) -> Memory:
 
 def _highest_ratio(memory: Memory) -> Iterable[float]:
     """The highest ratio at which anything is worth holding, to a millionth; none if nothing is at any."""
-    low, high = 0.0, 1.0
-    if memory.level(high):
-        low = high
+    low, high = (1.0, 1.0) if memory.level(1.0) else (0.0, 1.0)
     while high - low > 1e-6:
         middle = (low + high) / 2
         low, high = (middle, high) if memory.level(middle) else (low, middle)

@@ -159,6 +159,8 @@ def test_a_service_that_is_seldom_asked_is_told_of_scale_to_zero(answer: Any) ->
     seldom, often = ("\n".join(answer(*line, rate)["assumptions"]) for rate in ("0.14", "60"))
     assert "of the time at most: --assume idle_share=" in seldom
     assert "idle_share" not in often
+    assert "no latency is required: the cheapest is first, however slow (--p95 SECONDS)" in often
+    assert "--p95" not in "\n".join(answer(*line, "60", "--p95", "30")["assumptions"])
 
 
 @pytest.mark.parametrize(("gpus", "usd", "month", "machine"), [(3, "2", "4380", 1), (7, "1.5", "8760", 8)])

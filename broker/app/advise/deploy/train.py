@@ -132,11 +132,8 @@ def _ownership(best: Way, assumptions: Assumptions) -> BuyOrRent | None:
 def _alternatives(best: Way, candidates: tuple[Way, ...]) -> list[Way]:
     """The ways on the machines that the job may take, on demand as on spot: the best one, and others that hold the same
     method on the same number of machines. The limits have to allow each of them."""
-
-    def shape(way: Way) -> tuple[Method, int, str]:
-        return way.method, way.plan.num_nodes, way.plan.interconnect
-
-    alike = [way for way in candidates if shape(way) == shape(best)]
+    shape = best.method, best.plan.num_nodes, best.plan.interconnect
+    alike = [way for way in candidates if (way.method, way.plan.num_nodes, way.plan.interconnect) == shape]
     machines = list(dict.fromkeys(way.plan.machine for way in alike))[:_MAX_ALTERNATIVES]
     return [way for way in alike if way.plan.machine in machines]
 
