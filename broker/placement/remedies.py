@@ -234,7 +234,6 @@ def matching_otherwise(reason: Reason, request: PreparedJob, offers: Sequence[Of
     if relaxed is None:
         return []
     prepared = PreparedJob.of(relaxed, request.conditions, request.now, request.excluded)
-
     excluded = [offer for offer in offers if (found := rejection_of(offer, request)) and found.reason is reason]
     others = [(offer, rejection_of(offer, prepared)) for offer in excluded]
     fit = [offer for offer, other in others if other is None]

@@ -161,15 +161,10 @@ class Preview:
     def over_max_cost(self) -> int:
         """The number of placements with an expected cost above the job's max_cost, at which the job would be paused."""
         limit = self.job.max_cost
-        if limit is None:
-            return 0
-        return sum(
-            1
-            for placement in self.plan.placements
-            if placement.duration is not None
-            and placement.money is not MoneyKind.AMORTISED
-            and placement.expected_cost > limit
+        known = (
+            one for one in self.plan.placements if one.duration is not None and one.money is not MoneyKind.AMORTISED
         )
+        return sum(limit is not None and placement.expected_cost > limit for placement in known)
 
     @property
     def exit_code(self) -> int:

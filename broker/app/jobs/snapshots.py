@@ -68,17 +68,13 @@ def refuse_local_buckets(job: Job, where: str) -> None:
 
 
 def _refuse_local_bucket(target: str, source: object, where: str) -> None:
-    if isinstance(source, dict) and any(is_local(address) for address in _sources(source)):
+    sources = source.get("source") if isinstance(source, dict) else None
+    if any(is_local(address) for address in (sources if isinstance(sources, list) else [sources])):
         raise InvalidInput(
             f"file_mounts: {target}: gpubroker does not upload local files into a bucket",
             where=where,
             hint=f"write `{target}: PATH` to copy the files to the node, or upload them and name the bucket's address",
         )
-
-
-def _sources(bucket: dict[str, object]) -> list[object]:
-    source = bucket.get("source")
-    return source if isinstance(source, list) else [source]
 
 
 @dataclass(frozen=True, slots=True)

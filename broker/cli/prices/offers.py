@@ -193,7 +193,7 @@ _OFFER_COLUMNS: tuple[ValueColumn[OfferResult], ...] = (
     ValueColumn("$/GPU-h", lambda row: formats.rate(row.price_per_gpu_hour), align="right"),
     ValueColumn("$/h", lambda row: formats.rate(row.price_per_hour), 6, "right"),
     ValueColumn(
-        "spot discount", lambda row: (row.spot_discount and formats.percent(row.spot_discount)) or "", 7, "right"
+        "spot discount", lambda row: formats.percent(row.spot_discount) if row.spot_discount else "", 7, "right"
     ),
     ValueColumn("available", lambda row: _AVAILABILITY_TEXTS[row.availability], 4),
     ValueColumn(

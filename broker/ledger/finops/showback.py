@@ -9,7 +9,7 @@ month becomes a statement that never changes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -85,19 +85,9 @@ def showback(costs: Iterable[TeamCost], idle: Money, rules: SharingRules) -> lis
     return sorted(rows.values(), key=lambda row: (-row.total.micros, row.team))
 
 
-def total(rows: Iterable[TeamCost]) -> TeamCost:
-    combined = TeamCost("")
-    for row in rows:
-        combined = TeamCost(
-            "",
-            combined.cash + row.cash,
-            combined.amortised + row.amortised,
-            combined.depreciation + row.depreciation,
-            combined.idle + row.idle,
-            combined.shared + row.shared,
-            combined.on_own + row.on_own,
-        )
-    return combined
+def total(rows: Sequence[TeamCost]) -> TeamCost:
+    amounts = [field.name for field in fields(TeamCost) if field.name != "team"]
+    return TeamCost("", **{name: sum((getattr(row, name) for row in rows), Money.ZERO) for name in amounts})
 
 
 def _divide(
