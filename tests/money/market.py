@@ -44,7 +44,7 @@ POOLS: Mapping[str, MarketPool] = {
     "gcp-spot": MarketPool("gcp", "europe-west4", 1, CapacityType.SPOT, "1.5", _SECONDS),
     "gcp-8-spot": MarketPool("gcp", "europe-west4", 8, CapacityType.SPOT, "12", _SECONDS),
     "vast": MarketPool("vast", "us-tx", 1, CapacityType.ON_DEMAND, "3", _HOURS),
-    "owned": MarketPool("owned", "lab", 1, CapacityType.OWNED, "0", money=MoneyKind.AMORTISED),
+    "owned": MarketPool("owned", "lab", 1, CapacityType.RESERVED, "0", money=MoneyKind.AMORTISED),
 }
 BOUGHT = {"owned": 1}  # with the number of machines; not available at the beginning
 
