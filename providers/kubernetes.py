@@ -24,7 +24,7 @@ from pydantic import BeforeValidator
 
 from broker.core.errors import BrokerError, GiveUp, LoginMissing, NoLogin, RetryLater, UnknownName
 from broker.core.market.accelerators import canonical
-from broker.core.market.machines import TAG
+from broker.core.market.capacity import TAG
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money

@@ -25,15 +25,14 @@ from broker.core.policy.policy import ActionKind, Answer
 from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.ledger.entries import Movement, Tags
-from broker.ledger.sums import DAY
+from broker.ledger.entries import DAY, Movement, Tags
 from broker.reconciler.admission.records import attempt_key, hold_entries
 from broker.reconciler.loop import Reconciler
 from broker.reconciler.ports import Controllers, ReconcilerPorts
 from broker.reconciler.settlement.batch import post_due
 from broker.reconciler.settlement.settlement import release
 from broker.store import Store
-from broker.store.engine.times import to_micros
+from broker.store.engine.fields import to_micros
 from broker.store.schema.jobs import STILL_RUNNING
 from tests.controllers import AskedAlways
 from tests.reconciler.rehearsal import StageEngine, StageMachine, StageMailbox, TrustingGate

@@ -20,7 +20,7 @@ ALLOWED = {
     "broker/ledger/journal.py": {"Posted"},
     "broker/reconciler/controllers/arrays.py": {"committed"},
     "broker/reconciler/settlement/settlement.py": {"Settled"},
-    "broker/engines/runfolder/node_state.py": {"Dated"},
+    "broker/engines/runfolder/mailbox.py": {"Dated"},
     "broker/app/use_cases/money.py": {"billed"},  # the id of an API operation
     "broker/store/ledger/ledger.py": {"held"},  # money that is held
     "broker/store/ledger/spent_sums.py": {"spent"},  # money that is spent

@@ -8,7 +8,7 @@ from sqlalchemy import insert, select, update
 
 from broker.core import records
 from broker.store import Store
-from broker.store.engine.times import to_micros
+from broker.store.engine.fields import to_micros
 from broker.store.schema.jobs import AttemptEventRow, JobRow
 
 

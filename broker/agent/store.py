@@ -23,8 +23,7 @@ import obstore
 from obstore import exceptions
 from obstore.store import LocalStore, from_url
 
-from broker.agent.bucket_region import bucket_region
-from broker.agent.tool_logins import tool_login
+from broker.agent.aws import bucket_region, tool_login
 
 _Result = TypeVar("_Result")
 # Time limits, so that a hanging request does not keep the agent from its own deadlines.

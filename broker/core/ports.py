@@ -16,8 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from broker.core.errors import BrokerError
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
-from broker.core.market.capacity import Charge, Instance, Reservation
-from broker.core.market.machines import MachineOutside
+from broker.core.market.capacity import Charge, Instance, MachineOutside, Reservation
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.core.market.shares import MachineShare
 from broker.core.policy.facts import Fact
@@ -161,7 +160,7 @@ class Launch:
     """All that an engine needs to start one attempt. ``key``: the attempt's key (letters, digits, dashes; at most 40
     characters). ``run_folder``: object-store URL of the attempt's run folder, which already has ``spec.json`` and
     ``lease.json``. ``secrets``: values for the node, which are written nowhere. ``store``: id of the requesting store,
-    for the machine's tag (`broker.core.market.machines`). ``reservations``: the provider's ids of bought capacity; each
+    for the machine's tag (`broker.core.market.capacity`). ``reservations``: the provider's ids of bought capacity; each
     machine must be in one of them; empty: anywhere."""
 
     key: str

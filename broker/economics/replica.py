@@ -9,10 +9,9 @@ Transformer Inference (MLSys 2023), for the costs of a step and of the exchange.
 from dataclasses import dataclass, replace
 
 from broker.core.market.accelerators import Accelerator
-from broker.economics.activations import elementwise_bytes, prefill_bytes
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.kinds import Method, Precision
-from broker.economics.memory import ModelUse, ParallelLayout, estimate, usable_gib
+from broker.economics.memory import ModelUse, ParallelLayout, elementwise_bytes, estimate, prefill_bytes, usable_gib
 from broker.economics.model import ModelShape
 from broker.economics.throughput import all_reduce_seconds, inference_flops, peak_tflops
 from broker.economics.units import GB, GIB, TERA, fraction, not_negative, positive, share, whole

@@ -18,7 +18,7 @@ from typing import Any
 
 from broker.agent.store import make_private
 from broker.core.errors import GiveUp
-from broker.core.market.machines import Machine, MachineOutside
+from broker.core.market.capacity import Machine, MachineOutside
 from broker.core.ports import EngineState, EntryCommand, Launch, Observation
 from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot

@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from broker.agent.clock import from_text
 from broker.core.errors import RetryLater
+from broker.core.market.capacity import Machine
 from broker.core.market.local_gpus import local_gpus
-from broker.core.market.machines import Machine
 from broker.core.market.shares import MachineShare, total
 from broker.core.ports import EngineState, EntryCommand, Launch, Observation
 from broker.core.values.clock import Clock

@@ -8,7 +8,8 @@ pays nothing before or after it.
 
 import re
 from calendar import month_name
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from fnmatch import translate
 from functools import lru_cache
@@ -216,3 +217,42 @@ def _next_first_day(period: str, first: date) -> date:
     """The first day of the period after the one that begins with ``first``."""
     longest = {"day": 1, "week": 7, "month": 31, "quarter": 92}[period]
     return _first_day(period, first + timedelta(days=longest))
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetShare:
+    """The part of a hold (USD) in one period of a budget, and the time (UTC) in which it can be used.
+
+    ``period``: the whole period, half-open, in UTC.
+    """
+
+    budget: BudgetSpec
+    period: Window
+    held: Money
+    start: datetime
+    end: datetime
+
+    @property
+    def period_name(self) -> str:
+        """``November 2026``"""
+        return period_name(self.budget.period, self.budget.timezone, self.period[0])
+
+
+def budget_shares(budgets: Iterable[BudgetSpec], burns: Mapping[MoneyKind, Burn]) -> list[BudgetShare]:
+    """A job's hold by kind of money, divided into the periods of its budgets: by budget, then by time.
+
+    Periods without a hold are left out. The shares of one budget add up to what it counts of the hold; for fixed days
+    only to what falls into them.
+    """
+    return [share for budget in budgets for share in _shares_in(budget, burns)]
+
+
+def _shares_in(budget: BudgetSpec, burns: Mapping[MoneyKind, Burn]) -> Iterable[BudgetShare]:
+    matching = [burn for kind, burn in burns.items() if kind in budget.counts and burn.amount > Money.ZERO]
+    if not matching:
+        return
+    start, end = min(burn.start for burn in matching), max(burn.end for burn in matching)
+    periods = periods_touching(budget.period, budget.timezone, (start, end))
+    for period, held in zip(periods, hold_by_period(periods, matching), strict=True):
+        if held:
+            yield BudgetShare(budget, period, held, max(start, period[0]), min(end, period[1]))

@@ -23,8 +23,8 @@ from itertools import pairwise
 
 from broker.core.market.offers import Billing
 from broker.core.values.money import Money, divide_half_even, in_microseconds
+from broker.ledger.entries import QUARTER, slots
 from broker.ledger.holds import Metering, PriceSeries, in_steps
-from broker.ledger.sums import QUARTER, slots
 
 HOUR = in_microseconds(timedelta(hours=1))
 _TICK = timedelta(microseconds=1)

@@ -12,10 +12,9 @@ from broker.core.values.figures import duration_in_hours, gigabytes, hours, hour
 from broker.core.values.money import Money
 from broker.core.values.units import print_duration
 from broker.placement.feasibility import request_served
-from broker.placement.pricing.checkpoints import daly_interval
 from broker.placement.pricing.conditions import Conditions
 from broker.placement.pricing.data_cost import MONTH, UNKNOWN_PLACE, attaches_disk, disk_gib, rate_for
-from broker.placement.pricing.run_model import ASSUMED_WORK, Effort
+from broker.placement.pricing.run_model import ASSUMED_WORK, Effort, daly_interval
 from broker.placement.pricing.shares import may_use_free_cpus
 from broker.placement.pricing.time_value import RENTED
 from broker.placement.strategy.live import changeover_of, is_spot, seconds_on

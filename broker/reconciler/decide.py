@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.core.events import wait_reasons
-from broker.core.events.folding import POOL_AVOIDED_AFTER
+from broker.core.events.lifecycle import POOL_AVOIDED_AFTER
 from broker.core.events.outcomes import AttemptState, Cause, JobState, Next
 from broker.core.events.views import AttemptView, JobView
 

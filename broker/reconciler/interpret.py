@@ -14,7 +14,7 @@ from broker.core.events.agent_events import Claimed
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView
 from broker.core.ports import EngineState, Observation
-from broker.engines.runfolder.node_state import Dated, NodeState
+from broker.engines.runfolder.mailbox import Dated, NodeState
 
 
 @dataclass(frozen=True, slots=True)

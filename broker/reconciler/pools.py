@@ -8,7 +8,7 @@ again.
 from collections.abc import Collection
 from datetime import datetime
 
-from broker.core.events.folding import rests_since_start
+from broker.core.events.lifecycle import rests_since_start
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import JobView, PoolRest
 from broker.core.events.wait_reasons import AttemptStopped

@@ -12,7 +12,7 @@ from multiprocessing.pool import ThreadPool
 from broker.core.errors import BrokerError, RetryLater
 from broker.core.events.views import AttemptView, JobView
 from broker.core.ports import Engine, EngineState, Observation
-from broker.engines.runfolder.node_state import NodeState
+from broker.engines.runfolder.mailbox import NodeState
 from broker.reconciler.controller import isolate_errors
 from broker.reconciler.engine_calls import Purpose
 from broker.reconciler.leases import Leases

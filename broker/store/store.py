@@ -33,9 +33,9 @@ from broker.store.access.access import AccessStore
 from broker.store.engine import copies, leader
 from broker.store.engine.copies import StoreCopy
 from broker.store.engine.database import Database, reads, rehearse
+from broker.store.engine.fields import to_micros
 from broker.store.engine.leader import LeaderRole, StillLeading
 from broker.store.engine.revisions import ensure_current
-from broker.store.engine.times import to_micros
 from broker.store.jobs.journal import Proof, StoreWriter, prove
 from broker.store.jobs.reader import StoreReader
 from broker.store.ledger import charges

@@ -13,8 +13,7 @@ from broker.core.market.offers import CapacityType, MoneyKind, Offer, SkippedRow
 from broker.core.values.money import Money
 from providers.aws.login import AwsLogin
 from providers.aws.machines import is_listed, machine
-from providers.aws.settings import BILLING, NAME, PURCHASE_TAG, SPOT_MAX_AGE
-from providers.aws.times import utc
+from providers.aws.settings import BILLING, NAME, PURCHASE_TAG, SPOT_MAX_AGE, utc
 from providers.rows import OfferRows, RowRejected, is_held, merge_offers, name
 
 SOURCE = "aws-capacity-reservations"

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 from broker.core.errors import BrokerError, Malformed, MissingExtra, NoLogin, Refused
 from broker.core.extras import install_command
-from broker.core.market.capacity import Charge, Instance, Reservation
-from broker.core.market.machines import STORE_TAG, TAG
+from broker.core.market.capacity import STORE_TAG, TAG, Charge, Instance, Reservation
 from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
 from broker.core.ports import Bucket
 from broker.core.purchases.quotes import PurchaseProduct, SellsProduct

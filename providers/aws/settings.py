@@ -1,6 +1,6 @@
 """The settings ``[providers.aws]``, and values common to all its offers."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -73,3 +73,15 @@ class AwsSettings(HttpSettings):
         """The URL of the spot advisor's data."""
         url = self.spot_advisor_url
         return url if urlsplit(url).path else url + ADVISOR_PATH
+
+
+def utc(time: object) -> datetime | None:
+    """A time of AWS in UTC: botocore returns datetimes, for savings plans text; None if invalid."""
+    if isinstance(time, str):
+        try:
+            time = datetime.fromisoformat(time)
+        except ValueError:
+            return None
+    if not isinstance(time, datetime):
+        return None
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)

@@ -15,9 +15,8 @@ from broker.core.errors import BrokerError
 from broker.core.market.offers import CapacityType, Offer, SkippedRow
 from providers.aws.login import AwsLogin
 from providers.aws.machines import accelerated_types, machine
-from providers.aws.settings import NAME, SPOT_BILLING, SPOT_MAX_AGE
+from providers.aws.settings import NAME, SPOT_BILLING, SPOT_MAX_AGE, utc
 from providers.aws.spot_advisor import SpotAdvisorEntry
-from providers.aws.times import utc
 from providers.rows import OfferRows, RowRejected, decimal_text, name, price, short
 
 SOURCE = "aws-spot-price-history"

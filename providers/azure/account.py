@@ -17,8 +17,7 @@ from urllib.parse import urlencode
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import Clock
 from providers.azure import holdings, spot
-from providers.azure.fields import count, nested_object, objects, texts
-from providers.azure.locations import read_locations
+from providers.azure.fields import count, nested_object, objects, read_locations, texts
 from providers.azure.login import AzureLogin
 from providers.azure.machines import find_type
 from providers.azure.settings import AzureSettings

@@ -12,8 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from broker.core.errors import Malformed
-from broker.core.market.capacity import Charge
-from broker.core.market.machines import TAG
+from broker.core.market.capacity import TAG, Charge
 from broker.core.values.money import Money
 from providers.azure.login import AzureLogin
 from providers.azure.settings import NAME

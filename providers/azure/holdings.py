@@ -15,8 +15,7 @@ from broker.core.market.capacity import Reservation
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, SkippedRow
 from broker.core.values.money import Money
 from providers.azure.errors import NotFound
-from providers.azure.fields import count, nested_object, parts_of, region_of, texts, utc
-from providers.azure.locations import AzureLocations
+from providers.azure.fields import AzureLocations, count, nested_object, parts_of, region_of, texts, utc
 from providers.azure.login import AzureLogin
 from providers.azure.machines import find_type, machine
 from providers.azure.settings import HELD_AGE, NAME, PURCHASE_TAG

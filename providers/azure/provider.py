@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 from broker.core.errors import BrokerError, MissingExtra, NoLogin, Refused
 from broker.core.extras import install_command
-from broker.core.market.capacity import Charge, Instance, Reservation
-from broker.core.market.machines import STORE_TAG, TAG
+from broker.core.market.capacity import STORE_TAG, TAG, Charge, Instance, Reservation
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
 from broker.core.purchases.purchases import is_purchase
 from broker.core.purchases.quotes import PurchaseProduct, SellsProduct
@@ -20,8 +19,17 @@ from providers.azure import holdings
 from providers.azure.account import AzureAccount, ScoreCache
 from providers.azure.charges import read_charges
 from providers.azure.errors import NotFound, NotPermitted
-from providers.azure.fields import count, nested_object, objects, parts_of, region_of, texts, utc
-from providers.azure.locations import AzureLocations, read_locations
+from providers.azure.fields import (
+    AzureLocations,
+    count,
+    nested_object,
+    objects,
+    parts_of,
+    read_locations,
+    region_of,
+    texts,
+    utc,
+)
 from providers.azure.login import LOGIN_HINT, AzureLogin, authority, has_sdk, login_source, subscription_of
 from providers.azure.machines import find_type
 from providers.azure.retail import RetailPrices

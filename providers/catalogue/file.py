@@ -23,8 +23,7 @@ from typing import TextIO, TypeVar
 from broker.core.errors import InvalidInput, Problem, did_you_mean
 from broker.core.market.accelerators import part_of
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
-from providers.catalogue.fields import Cells
-from providers.catalogue.layout import SKYPILOT_CLOUDS, ColumnLayout, RowContext, card, offer, whole_or_part
+from providers.catalogue.layout import SKYPILOT_CLOUDS, Cells, ColumnLayout, RowContext, card, offer, whole_or_part
 from providers.rows import RowRejected, distinct, name, short, whole
 
 _NAME = re.compile(r"'Name':\s*'([^']{1,60})'")

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from broker.core.errors import BrokerError, Malformed, Refused
 from broker.core.extras import install_command
-from broker.core.market.capacity import Instance, Reservation
-from broker.core.market.machines import STORE_TAG, TAG
+from broker.core.market.capacity import STORE_TAG, TAG, Instance, Reservation
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery, SkippedRow
 from broker.core.ports import Bucket
 from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest, SellsProduct

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from broker.agent.formats import Intervals, Lease, Spec
 from broker.core.events.agent_events import CheckpointSaved
 from broker.core.events.events import EventBody
-from broker.engines.runfolder.node_state import ExitRecord
+from broker.engines.runfolder.mailbox import ExitRecord
 from broker.engines.runfolder.runfolder import RunFolder
 from tests.waiting import LONGEST, looks
 

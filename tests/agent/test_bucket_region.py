@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.agent import bucket_region as module
-from broker.agent.bucket_region import REGION_VARIABLE, bucket_region
+from broker.agent.aws import REGION_VARIABLE, bucket_region
 from broker.agent.store import ObjectFolder, StoreTrouble
 from tests.fakes.server import FakeServer, HttpAnswer, HttpRequest
 

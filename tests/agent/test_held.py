@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from broker.agent.clock import NodeClock
 from broker.agent.formats import Lease
-from broker.agent.lease import HeldLease
+from broker.agent.mailbox import HeldLease
 
 START = datetime(2026, 3, 1, 0, 0, 0, 1, tzinfo=UTC)
 apart = st.timedeltas(min_value=timedelta(days=-3), max_value=timedelta(days=3))

@@ -11,7 +11,7 @@ from obstore.store import MemoryStore
 from broker.agent.clock import NodeClock
 from broker.agent.entry import read_lease
 from broker.agent.formats import Lease, attempt_path
-from broker.agent.lease import HeldLease
+from broker.agent.mailbox import HeldLease
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.agent.supervise import FOLDER_OUT_OF_REACH, INTERRUPTED
 from broker.core.events.agent_events import NoticeReceived

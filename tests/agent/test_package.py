@@ -37,7 +37,7 @@ def test_only_the_standard_library_and_obstore(file: Path) -> None:
         if name.partition(".")[0] not in sys.stdlib_module_names | {"obstore"} and not name.startswith("broker.agent")
     }
     # Imported only where boto3 is installed, as on the machine of somebody who ran `aws configure`.
-    assert strangers <= ({"botocore.exceptions"} if file.name == "tool_logins.py" else set())
+    assert strangers <= ({"botocore.exceptions"} if file.name == "aws.py" else set())
     if file.name in ("guard.py", "gpubroker_checkpoint.py"):
         assert not [name for name in found if name.startswith(("broker", "obstore"))], "runs on its own"
 

@@ -10,8 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker.core.access.api_tokens import ApiToken
-from broker.core.access.audit import AuditRecord
+from broker.core.access.api_tokens import ApiToken, AuditRecord
 from broker.core.access.sessions import PageSession
 from broker.core.market.capacity import Charge
 from broker.core.market.offers import OfferQuery

@@ -13,7 +13,7 @@ from broker.agent.formats import Intervals
 from broker.app.runs_root import attempt_keys
 from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker, Registries
-from broker.core.events import folding
+from broker.core.events import lifecycle as folding
 from broker.core.values.clock import SystemClock
 from broker.engines.runfolder.run_folders import RunFolders
 from broker.reconciler.interpret import Patience

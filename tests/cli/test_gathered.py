@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from broker.cli.option_groups import expand_options
+from broker.cli.options import expand_options
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from broker.app.documents import plain
 from broker.app.jobs import reasons, story
-from broker.app.program_name import program_name
+from broker.app.jobs.reasons import program_name
 from broker.cli.jobs import job_view
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, Trimmed, build_cell_table, hanging

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from broker.core.market.machines import TAG
+from broker.core.market.capacity import TAG
 from tests.cloud.lab import REGION, ZONES, CloudLab
 from tests.program import eventually, processes, rows, run, start
 from tests.skypilot_desk import JOB, SkyDesk, moment

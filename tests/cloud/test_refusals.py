@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker.core.market.machines import STORE_TAG, TAG
+from broker.core.market.capacity import STORE_TAG, TAG
 from tests.cloud.desk import CloudDesk
 from tests.cloud.ec2 import OrderedRefusal
 from tests.cloud.lab import ZONES, CloudLab

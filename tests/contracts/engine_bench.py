@@ -15,7 +15,7 @@ from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.ports import Engine, EngineState, Launch, Observation
 from broker.core.values.clock import Clock, ScaledClock
-from broker.engines.runfolder.node_state import ExitRecord
+from broker.engines.runfolder.mailbox import ExitRecord
 from broker.engines.runfolder.runfolder import RunFolder
 from broker.engines.snapshots.collect import collect
 from broker.engines.snapshots.upload import store_tree

@@ -25,7 +25,7 @@ import pytest
 from broker.agent.formats import Lease
 from broker.core.errors import BrokerError
 from broker.core.events.outcomes import Cause
-from broker.core.market.machines import ListsMachines
+from broker.core.market.capacity import ListsMachines
 from broker.core.ports import EngineState, Launch, Observation
 from broker.engines.runfolder.runfolder import RunFolder
 from tests.agent.node import alive

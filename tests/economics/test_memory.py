@@ -7,10 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
-from broker.economics.activations import activation_bytes
 from broker.economics.assumptions import DEFAULTS
 from broker.economics.kinds import AdaptedLayers, Method, Precision, Recomputation
-from broker.economics.memory import ModelUse, ParallelLayout, estimate, kv_cache_bytes, lower_bound_cards, usable_gib
+from broker.economics.memory import (
+    ModelUse,
+    ParallelLayout,
+    activation_bytes,
+    estimate,
+    kv_cache_bytes,
+    lower_bound_cards,
+    usable_gib,
+)
 from broker.economics.model import ModelShape
 from broker.economics.units import GB, GIB
 

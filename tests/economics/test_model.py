@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from broker.core.errors import InvalidInput
-from broker.economics.activations import layer_bytes
+from broker.economics.memory import layer_bytes
 from broker.economics.model import ModelShape, read_config, shape_from
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker.core.job.placements import Placement
-from broker.core.market.machines import ListsMachines
+from broker.core.market.capacity import ListsMachines
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.ports import EngineState
 from broker.core.values.clock import SystemClock

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]  # s
 from botocore.stub import ANY, Stubber  # type: ignore[import-untyped]  # ships no types
 
 from broker.core.errors import NoCapacity, TryAnotherOffer
-from broker.core.market.machines import MachineOutside
+from broker.core.market.capacity import MachineOutside
 from broker.core.market.offers import CapacityType
 from broker.core.ports import EngineState, Launch
 from broker.core.values.clock import SystemClock

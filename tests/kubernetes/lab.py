@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from broker.core.market.machines import TAG
+from broker.core.market.capacity import TAG
 from tests.cloud.ec2 import running_aws
 from tests.cloud.image import USER, mounted_image
 from tests.kubernetes.apart import lacking_namespaces, remove_empty_cgroups

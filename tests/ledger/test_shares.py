@@ -10,8 +10,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
-from broker.ledger.budgets import PERIODS, budget_uses, fixed_period, periods_touching
-from broker.ledger.shares import budget_shares
+from broker.ledger.budgets import PERIODS, budget_shares, budget_uses, fixed_period, periods_touching
 
 CASH, HOUR = MoneyKind.CASH, timedelta(hours=1)
 START = datetime(2026, 11, 30, 17, 48, tzinfo=UTC)

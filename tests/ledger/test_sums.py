@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.ledger.budgets import PERIODS, period_containing
-from broker.ledger.sums import DAY, QUARTER, SIZES, amount_before, slots, spans
+from broker.ledger.entries import DAY, QUARTER, SIZES, amount_before, slots, spans
 
 times = st.integers(0, 400 * DAY)
 lengths = st.integers(0, DAY)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.core.errors import BrokerError, LoginMissing, MissingExtra, NoLogin, Throttled
+from broker.core.extras import install_command
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
@@ -119,7 +120,7 @@ def test_a_provider_that_cannot_be_made_fails_alone(polled: Poll, store: Store) 
 
     found = polled(PollRequest("x", broken, timeout=30), ask("good", "one"))
     assert found["x"].status is PollStatus.EXTRA_MISSING
-    assert "gpubroker[gcp]" in found["x"].hint
+    assert install_command("gcp") in found["x"].hint
     assert told(store) == {"good/one"}
 
 

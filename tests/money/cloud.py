@@ -16,7 +16,7 @@ from broker.core.errors import AskAPerson, GiveUp, NoCapacity, RetryLater
 from broker.core.events.agent_events import Claimed, CommandStarted, Restored
 from broker.core.events.outcomes import Cause
 from broker.core.ports import EngineState, Launch, Observation
-from broker.engines.runfolder.node_state import Dated, ExitRecord, NodeState
+from broker.engines.runfolder.mailbox import Dated, ExitRecord, NodeState
 from tests.money.clock import StageClock
 from tests.money.folders import Folders
 from tests.reconciler.rehearsal import must_be_plain

@@ -10,8 +10,7 @@ from datetime import datetime
 from broker.core.errors import GiveUp, RetryLater
 from broker.core.events.views import AttemptView, JobView
 from broker.core.policy.policy import Usage
-from broker.engines.runfolder.mailbox import LeaseGrant
-from broker.engines.runfolder.node_state import ExitRecord, NodeState
+from broker.engines.runfolder.mailbox import ExitRecord, LeaseGrant, NodeState
 from tests.money.clock import StageClock
 
 

@@ -16,9 +16,8 @@ from broker.core.job.file import parse_job
 from broker.core.market.offers import MoneyKind
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
-from broker.ledger.budgets import in_scope, is_fixed
+from broker.ledger.budgets import BudgetShare, in_scope, is_fixed
 from broker.ledger.entries import Account
-from broker.ledger.shares import BudgetShare
 from broker.reconciler.admission.hold_limits import HoldLimit
 from broker.store import Store, open_store
 from tests.actors import ANN

@@ -9,8 +9,8 @@ import pytest
 from broker.core.job.jobs import CheckpointPlan, Data, Work
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.values.money import Money
-from broker.placement.pricing.checkpoints import daly_interval
 from broker.placement.pricing.data_cost import keeping_rate
+from broker.placement.pricing.run_model import daly_interval
 
 Make = Any
 HOUR = timedelta(hours=1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.app.capacity import purchases
-from broker.app.capacity.check import CapacityCheck, check_capacity
+from broker.app.capacity.capacity import CapacityCheck, check_capacity
 from broker.app.service.duties import CapacityCheckDuty
 from broker.app.wiring import Broker
 from broker.core.purchases.purchases import Purchase, PurchaseState

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.app.capacity.check import CapacityCheck, check_capacity
+from broker.app.capacity.capacity import CapacityCheck, check_capacity
 from broker.core.errors import AskAPerson, BrokerError
 from broker.core.market.capacity import Charge
 from broker.core.purchases.purchases import Purchase, PurchaseState

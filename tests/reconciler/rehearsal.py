@@ -35,8 +35,7 @@ from broker.core.ports import BudgetSpec, EngineState, Launch, Observation, Poli
 from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.engines.runfolder.mailbox import LeaseGrant
-from broker.engines.runfolder.node_state import Dated, ExitRecord, NodeState
+from broker.engines.runfolder.mailbox import Dated, ExitRecord, LeaseGrant, NodeState
 from broker.ledger.entries import Movement, Tags, faults
 from broker.placement.planner import PlanInputs
 from broker.placement.pricing.conditions import Conditions

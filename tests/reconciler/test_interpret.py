@@ -14,7 +14,7 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.ports import EngineState, Observation
 from broker.core.values.money import Money
-from broker.engines.runfolder.node_state import Dated, ExitRecord, NodeState
+from broker.engines.runfolder.mailbox import Dated, ExitRecord, NodeState
 from broker.reconciler.interpret import Patience, Silence, needs_removal, new_events
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)

@@ -7,7 +7,7 @@ from broker.core.events.agent_events import CheckpointSaved
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.values.money import Money
-from broker.engines.runfolder.node_state import NodeState
+from broker.engines.runfolder.mailbox import NodeState
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, running
 
 

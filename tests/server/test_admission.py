@@ -14,15 +14,14 @@ import yaml
 from broker.app.access.people import add, give_role
 from broker.app.jobs.preview import plan_job
 from broker.app.outside.arrays import OutsideArray
-from broker.app.outside.documents import OverdueLaunch
-from broker.app.outside.overdue import end_overdue_launches, overdue_launches, record_overdue
+from broker.app.outside.documents import OverdueLaunch, end_overdue_launches, overdue_launches, record_overdue
 from broker.app.outside.slurm_requests import parse_array
 from broker.app.runs_root import attempt_keys
 from broker.core.access.permissions import TokenScope
 from broker.core.actors import Role
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause
-from broker.core.market.machines import TAG
+from broker.core.market.capacity import TAG
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money

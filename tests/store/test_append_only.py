@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from broker.core.access.audit import AuditRecord
+from broker.core.access.api_tokens import AuditRecord
 from broker.core.events.events import Submitted
 from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.agent.access import ACCESS_VARIABLE
-from broker.agent.bucket_region import REGION_VARIABLE
+from broker.agent.aws import REGION_VARIABLE
 from broker.agent.signatures import KEY_VARIABLE
 from broker.core.errors import LoginMissing
 from broker.core.job.jobs import Job

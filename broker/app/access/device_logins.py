@@ -7,8 +7,7 @@ from enum import StrEnum
 from broker.agent.names import is_one_line
 from broker.app.access.tokens import NewToken, issue_token
 from broker.app.wiring import Broker
-from broker.core.access.api_tokens import digest_of
-from broker.core.access.audit import AuditRecord
+from broker.core.access.api_tokens import AuditRecord, digest_of
 from broker.core.access.permissions import NOT_FOR_SERVICES, Access, TokenScope
 from broker.core.access.sessions import (
     INTERVAL,

@@ -7,8 +7,7 @@ from typing import Any, Self
 from broker.app.access.sessions import NewLink
 from broker.app.access.tokens import NewToken
 from broker.app.documents import Moment, Result
-from broker.core.access.api_tokens import ApiToken
-from broker.core.access.audit import AuditOutcome, AuditRecord
+from broker.core.access.api_tokens import ApiToken, AuditOutcome, AuditRecord
 from broker.core.access.people import Person, TeamRole, roles_in_words
 from broker.core.access.permissions import Access, Permission, TokenScope
 from broker.core.access.sessions import LINK_PATH

@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 
 from broker.app.documents import json_text, kind_of
 from broker.app.wiring import Broker
-from broker.core.access.audit import AuditOutcome, AuditRecord
+from broker.core.access.api_tokens import AuditOutcome, AuditRecord
 from broker.core.errors import AskAPerson, BrokerError, InvalidInput, OutcomeUnknown
 from broker.store.access.access import StoredRequest
 

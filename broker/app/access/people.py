@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from broker.app.wiring import Broker
-from broker.core.access.audit import AuditRecord
+from broker.core.access.api_tokens import AuditRecord
 from broker.core.access.people import Person, TeamRole, check_name, check_team
 from broker.core.access.permissions import ROLE_PERMISSIONS, Permission, has_everywhere
 from broker.core.actors import Actor, Role

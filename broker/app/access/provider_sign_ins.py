@@ -7,8 +7,7 @@ from broker.app.access.identity_provider import IdentityProvider, SignInFailed
 from broker.app.access.people import apply_provider_roles, get_person, require_administrator
 from broker.app.access.sessions import begin_own_session
 from broker.app.wiring import Broker
-from broker.core.access.api_tokens import digest_of
-from broker.core.access.audit import AuditRecord
+from broker.core.access.api_tokens import AuditRecord, digest_of
 from broker.core.access.people import Person, TeamRole, check_name
 from broker.core.access.sessions import AT_PROVIDER, PENDING, PendingSignIn, ProviderIdentity, new_id
 from broker.core.actors import Actor, Role

@@ -6,8 +6,7 @@ from datetime import timedelta
 from broker.app.access.people import add_person, require_administrator
 from broker.app.access.tokens import Entrant, authenticate, issue_token, make_entrant
 from broker.app.wiring import Broker
-from broker.core.access.api_tokens import ApiToken, digest_of
-from broker.core.access.audit import AuditRecord
+from broker.core.access.api_tokens import ApiToken, AuditRecord, digest_of
 from broker.core.access.people import Person
 from broker.core.access.permissions import TokenScope
 from broker.core.access.sessions import (

@@ -7,8 +7,16 @@ from datetime import datetime, timedelta
 from broker.agent.names import is_one_line
 from broker.app.access.people import add_person, get_person, require_administrator
 from broker.app.wiring import Broker
-from broker.core.access.api_tokens import ID_LENGTH, MAX_VALIDITY, PREFIX, ApiToken, digest_of, id_of, new_text
-from broker.core.access.audit import AuditRecord
+from broker.core.access.api_tokens import (
+    ID_LENGTH,
+    MAX_VALIDITY,
+    PREFIX,
+    ApiToken,
+    AuditRecord,
+    digest_of,
+    id_of,
+    new_text,
+)
 from broker.core.access.people import Person
 from broker.core.access.permissions import NOT_FOR_SERVICES, Access, TokenScope
 from broker.core.access.sessions import SESSION_LABELS

@@ -11,8 +11,8 @@ from broker.app.alerts.notify import NoticeResult
 from broker.app.documents import Moment, Result, is_none
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
+from broker.ledger.budgets import BudgetShare
 from broker.ledger.forecast import Forecast
-from broker.ledger.shares import BudgetShare
 from broker.reconciler.admission.hold_limits import HoldLimit
 
 if TYPE_CHECKING:
@@ -25,9 +25,8 @@ from datetime import datetime
 
 from broker.core.policy.policy import BudgetUse, Source
 from broker.core.ports import BudgetSpec
-from broker.ledger.budgets import period_name
+from broker.ledger.budgets import budget_shares, period_name
 from broker.ledger.journal import OpenHold
-from broker.ledger.shares import budget_shares
 from broker.store.outbox import Dispatch
 
 

@@ -2,19 +2,25 @@
 buys more by hand, as safely as through gpubroker.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from shlex import quote
 
 from broker.app.capacity.documents import CapacityInventory, ChecklistStep, PurchaseChecklistResult
+from broker.app.capacity.purchase_documents import join_by_name
+from broker.app.capacity.purchases import find_seller
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, NotAllowed, UnknownName, did_you_mean
 from broker.core.market.capacity import Reservation
 from broker.core.market.offers import SANDBOX, CapacityType, OfferQuery
 from broker.core.ports import HasReservations
-from broker.core.purchases.quotes import SellsCapacity
+from broker.core.purchases.quotes import OrderState, SellsCapacity
 from broker.core.values.provider_names import NAMES, provider_name
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
+from broker.procurement.comparison import CapacityDifference, charge_differences, differences, unlisted_purchases
 
 _MAX_PROOF_BYTES = 5 << 20  # bytes
 
@@ -190,3 +196,39 @@ def _products(broker: Broker, name: str) -> list[str]:
     except BrokerError:
         return []
     return sorted(provider.products) if isinstance(provider, SellsCapacity) else []
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityCheck:
+    """`capacity list --check`. ``listed``: the number of reservations and commitments that the providers list;
+    ``asked``: the providers that answered; ``problems``: the errors of the others, by name."""
+
+    as_of: datetime
+    differences: tuple[CapacityDifference, ...]
+    listed: int
+    asked: tuple[str, ...]
+    problems: Mapping[str, str]
+
+
+def check_capacity(broker: Broker) -> CapacityCheck:
+    """Query every provider with a login for the account's capacity, and compare. Changes nothing."""
+    purchases = broker.store.purchases(closed=True)  # read first: an order placed meanwhile is not a difference
+    inventory = capacity_inventory(broker)
+    missing_purchases, problems = [], list(inventory.problems)
+    for purchase in unlisted_purchases(purchases, inventory.reported, inventory.now):
+        provider = purchase.quote.provider
+        if provider not in inventory.asked:
+            continue  # not asked, or failed: reported in ``problems``
+        try:  # it may be in a region that was not asked
+            orders = find_seller(broker, purchase.quote).find_orders(purchase.quote, purchase.id)
+        except BrokerError as error:
+            problems.append((provider, str(error)))
+            continue
+        if not any(order.state is OrderState.HELD for order in orders):
+            missing_purchases.append(purchase)
+    capacity_differences = differences(purchases, inventory.recorded, inventory.reported, missing_purchases)
+    with broker.store.reading() as reader:
+        capacity_differences += charge_differences(purchases, reader.charges(), inventory.now)
+    return CapacityCheck(
+        inventory.now, tuple(capacity_differences), len(inventory.reported), inventory.asked, join_by_name(problems)
+    )

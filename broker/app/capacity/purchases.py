@@ -35,7 +35,7 @@ from broker.procurement.judgment import (
 from broker.procurement.money import ceiling_entries
 from broker.procurement.proposals import worth_lines, worth_of
 from broker.procurement.review import PurchaseReview, Use, review
-from broker.store.engine.times import from_micros, to_micros
+from broker.store.engine.fields import from_micros, to_micros
 from broker.store.jobs.reader import StoreReader
 
 _BASIS_PERIOD = timedelta(days=90)  # of recorded demand

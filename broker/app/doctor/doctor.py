@@ -202,7 +202,7 @@ def _runs_finding(broker: Broker) -> DoctorFinding:
     message = f"run folders and checkpoints are in {shown_url}; not tested now"
     fix = ""
     if url_parts.scheme in ("s3", "s3a"):
-        from broker.agent.bucket_region import bucket_region
+        from broker.agent.aws import bucket_region
 
         facts["region"] = region = bucket_region(broker.settings.runs_url)
         message += f"; region {region}" if region else "; its region is unknown: set AWS_REGION"

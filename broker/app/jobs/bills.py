@@ -11,11 +11,11 @@ from broker.core.market.offers import MoneyKind
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
+from broker.ledger.budgets import BudgetShare, budget_shares
 from broker.ledger.entries import Account, Balance, Sum
 from broker.ledger.holds import ledger_rate
 from broker.ledger.journal import TaskCounts
 from broker.ledger.meter import Meter
-from broker.ledger.shares import BudgetShare, budget_shares
 from broker.reconciler.progress import machine_time, on_demand_cost
 
 

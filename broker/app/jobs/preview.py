@@ -37,7 +37,7 @@ from broker.core.job.reasons import MISSING_SETUP, Origin, Reason
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.policy.policy import Action, ActionKind, Answer, LiveAttempt
 from broker.core.ports import BudgetSpec, PolicySet
-from broker.ledger.shares import BudgetShare, budget_shares
+from broker.ledger.budgets import BudgetShare, budget_shares
 from broker.placement.feasibility import PreparedJob
 from broker.placement.notes import never_done, time_limit
 from broker.placement.planner import PlanInputs, make_plan

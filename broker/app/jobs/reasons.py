@@ -1,10 +1,13 @@
 """Why a job waits, why an attempt is stopped and why a job ended, as text. Refusals by a rule carry the
 words of that rule."""
 
+import shlex
+import shutil
+import sys
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 
-from broker.app.program_name import program_name
 from broker.core.events import wait_reasons as why
 from broker.core.events.outcomes import JobState
 from broker.core.events.wait_reasons import EndReason, StopReason, WaitReason
@@ -214,3 +217,13 @@ def rejection_counts_text(reasons: Mapping[str, int]) -> str:
         for reason, count in sorted_counts[:_MAX_SHOWN]
     ]
     return "; ".join(texts) or "no offers are known"
+
+
+def program_name() -> str:
+    """The program's name in printed commands: ``gpubroker`` if the shell finds it under that name, else its path."""
+    start_path = sys.argv[0]
+    if Path(start_path).name != "gpubroker" or "/" not in start_path:
+        return "gpubroker"
+    shell_path = shutil.which("gpubroker")
+    is_on_path = shell_path is not None and Path(shell_path).resolve() == Path(start_path).resolve()
+    return "gpubroker" if is_on_path else shlex.quote(start_path)

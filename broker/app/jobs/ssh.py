@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from broker.agent.store import make_private
-from broker.app.jobs.job_exec import exec_target, record_exec, start
+from broker.app.jobs.sessions import exec_target, record_exec, start
 from broker.app.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.core.actors import Actor

@@ -6,7 +6,7 @@ from datetime import timedelta
 from broker.app.wiring import Broker
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.jobs import Job
-from broker.placement.pricing.pace import Machine, Pace, Paces
+from broker.placement.pricing.conditions import Machine, Pace, Paces
 
 _MAX_JOBS = 20  # the newest jobs of the name that are read
 _MIN_RUN = timedelta(minutes=6)  # shorter runs are ignored: warm-up distorts their speed

@@ -30,7 +30,7 @@ from broker.core.errors import InvalidInput, NotAllowed, UnreadableJob
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
-from broker.core.market.machines import TAG
+from broker.core.market.capacity import TAG
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.units import parse_duration
 from broker.engines.runfolder.attempt_keys import TICKET_LABEL, launch_ticket

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from broker.app.alerts.routes import recipients
 from broker.app.billing.charge_documents import ChargesResult
 from broker.app.billing.charges import fetch
-from broker.app.capacity.check import CapacityCheck, check_capacity
+from broker.app.capacity.capacity import CapacityCheck, check_capacity
 from broker.app.capacity.purchases import buyer
 from broker.app.jobs.retention import DeletedFiles, delete_due
 from broker.app.jobs.sealed_secrets import publish_service_key
 from broker.app.jobs.snapshot_retention import delete_snapshots, snapshot_expiry_test, unneeded_snapshots
+from broker.app.outside.documents import end_overdue_launches
 from broker.app.outside.launches import OpenLaunch
-from broker.app.outside.overdue import end_overdue_launches
 from broker.app.service.health import Pulses
 from broker.app.service.passes import reconcile_passes
 from broker.app.service.sweep import GRACE, SweepResult, end_orphans, leftover_notice, sweep

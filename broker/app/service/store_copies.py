@@ -13,7 +13,7 @@ from broker.app.jobs.background import step_down
 from broker.app.service.documents import RestoredStoreResult
 from broker.app.store_identity import signing_key, store_id
 from broker.app.wiring import Broker
-from broker.core.access.audit import AuditRecord
+from broker.core.access.api_tokens import AuditRecord
 from broker.core.actors import Actor
 from broker.core.errors import NotAllowed
 from broker.store.engine.copies import StoreCopy

@@ -15,8 +15,7 @@ from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, MissingExtra, NoLogin
 from broker.core.events import events as ev
 from broker.core.events.views import JobView
-from broker.core.market.capacity import Instance
-from broker.core.market.machines import ListsMachines
+from broker.core.market.capacity import Instance, ListsMachines
 from broker.core.market.offers import SANDBOX, MoneyKind
 from broker.core.notices import Notice, Severity
 from broker.core.ports import BudgetSpec, Observation, RunsInstances

@@ -30,7 +30,7 @@ _OTHERS: Mapping[str, str] = {
     "advise-size": "advise.size:SizeAdvice",
     "advise-speed": "advise.speed:SpeedAdvice",
     "autostart": "service.autostart:AutostartState",
-    "capacity-list-check": "capacity.check:CapacityCheck",
+    "capacity-list-check": "capacity.capacity:CapacityCheck",
     "capacity-checklist": "capacity.documents:PurchaseChecklistResult",
     "capacity-plan": "capacity.plan_documents:CapacityPlanList",
     "capacity-proposal": "capacity.proposal:ProposalResult",

@@ -7,8 +7,7 @@ from pydantic import Field
 
 from broker.app.access.callers import Caller
 from broker.app.outside import launches
-from broker.app.outside.documents import OutsideEnd, OutsideLaunchList, SlurmAdmission
-from broker.app.outside.overdue import overdue_launches, report_end
+from broker.app.outside.documents import OutsideEnd, OutsideLaunchList, SlurmAdmission, overdue_launches, report_end
 from broker.app.outside.slurm_requests import begin_task
 from broker.core.access.permissions import Permission
 

@@ -9,8 +9,7 @@ from broker.app.alerts import approvers
 from broker.app.jobs import details
 from broker.app.jobs.documents import JobDetails, SubmissionTerms
 from broker.app.jobs.network_jobs import attach_sealed_secrets, attach_snapshot, mark_from_network
-from broker.app.jobs.plan_documents import PlanResult
-from broker.app.jobs.plans import plan_result
+from broker.app.jobs.plan_documents import PlanResult, plan_result
 from broker.app.jobs.preview import preview
 from broker.app.jobs.resume import network_resumed_job, retried_job
 from broker.app.jobs.sealed_secrets import SealedBox, service_key

@@ -25,8 +25,7 @@ from broker.app.assumptions import list_assumptions
 from broker.cli.advise import view
 from broker.cli.advise.inputs import EVERYWHERE, AnyModel, Ask, Gpu, Gpus, Model, Setting, row
 from broker.cli.drawing import Drawing, draw
-from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, examples, expand_options
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 from broker.economics.assumptions import number_of

@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from broker.cli.drawing import Drawing, draw
-from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, examples, expand_options
 from broker.cli.terminal import Terminal
 
 EXAMPLES = examples(

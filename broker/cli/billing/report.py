@@ -10,8 +10,7 @@ import typer
 
 from broker.cli import filters
 from broker.cli.billing import report_billed
-from broker.cli.option_groups import expand_options
-from broker.cli.options import MONTH_HELP, AsJson, NamedPeriod, OnlyTeam, Timezone, examples
+from broker.cli.options import MONTH_HELP, AsJson, NamedPeriod, OnlyTeam, Timezone, examples, expand_options
 from broker.cli.render import formats
 from broker.cli.render.documents import html, markdown
 from broker.cli.terminal import Terminal

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli import filters
-from broker.cli.option_groups import expand_options
-from broker.cli.options import MONTH_HELP, AsJson, Timezone, examples
+from broker.cli.options import MONTH_HELP, AsJson, Timezone, examples, expand_options
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 from broker.core.values.figures import join_names

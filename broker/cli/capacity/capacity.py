@@ -18,8 +18,7 @@ from broker.cli import completion, filters
 from broker.cli.capacity import plan, purchases
 from broker.cli.capacity.purchases import PurchaseId
 from broker.cli.filters import term_option
-from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, OnDemandPrice, SpotPrice, check_one_line, examples
+from broker.cli.options import AsJson, OnDemandPrice, SpotPrice, check_one_line, examples, expand_options
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 from broker.core.market.accelerators import canonical
@@ -70,7 +69,7 @@ def list_(
         return
     if offline:
         raise InvalidInput("--check asks the providers", where="--offline", hint="leave it out")
-    from broker.app.capacity.check import check_capacity
+    from broker.app.capacity.capacity import check_capacity
 
     report = check_capacity(terminal.broker())
     terminal.result(report, lambda: capacity_view.check_lines(report))

@@ -17,7 +17,7 @@ from broker.core.purchases.purchases import PurchaseState
 from broker.core.purchases.quotes import PurchaseProduct, Undo
 
 if TYPE_CHECKING:
-    from broker.app.capacity.check import CapacityCheck
+    from broker.app.capacity.capacity import CapacityCheck
     from broker.app.capacity.documents import CapacityList, PurchaseChecklistResult, RecordedCapacity
     from broker.app.capacity.proposal import ProposalLineResult, ProposalResult
     from broker.app.capacity.purchase_documents import (

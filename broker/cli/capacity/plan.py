@@ -12,8 +12,7 @@ import typer
 from broker.cli import completion, filters
 from broker.cli.drawing import Drawing, draw
 from broker.cli.filters import RowFilter, hours_option, term_option
-from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, NamedProviders, OnDemandPrice, SpotPrice
+from broker.cli.options import AsJson, NamedProviders, OnDemandPrice, SpotPrice, expand_options
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.accelerators import canonical

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from broker.cli import completion, filters
 from broker.cli.filters import term_option
-from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, NamedProviders
+from broker.cli.options import AsJson, NamedProviders, expand_options
 from broker.cli.terminal import Terminal
 from broker.core.errors import AskAPerson, InvalidInput, RetryLater
 

@@ -13,8 +13,7 @@ from rich.text import Text
 from broker.cli import completion, filters
 from broker.cli.capacity import purchases
 from broker.cli.jobs.jobs import load_history
-from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, Reason, examples
+from broker.cli.options import AsJson, Reason, examples, expand_options
 from broker.cli.prices.watch import notice_text
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, table_parts

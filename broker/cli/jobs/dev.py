@@ -9,8 +9,7 @@ import typer
 
 from broker.cli.jobs import job_options
 from broker.cli.jobs.submit import SubmitManner, plan_and_submit, show_notified_approvers, tell_waiting
-from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, examples, expand_options
 from broker.cli.terminal import Terminal
 from broker.core.events.outcomes import AttemptState
 
@@ -88,7 +87,7 @@ def dev(context: typer.Context, given: SessionOptions, as_json: AsJson = False) 
 
 def _show_plan(terminal: Terminal, broker: Broker, job: Job) -> int:
     """Show the plan; the exit code of a submission."""
-    from broker.app.jobs.plans import plan
+    from broker.app.jobs.plan_documents import plan
     from broker.cli.jobs import plan_view
 
     terminal.adopt()

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from broker.app.jobs import background, details, jobs, logs
 from broker.app.jobs.logs import LogLine, OutputFollower, WantedOutput
+from broker.app.jobs.reasons import program_name
 from broker.app.jobs.story import MachineContext, machine_context
-from broker.app.program_name import program_name
 from broker.app.use_cases.jobs import show_job
 from broker.cli.jobs.job_view import event_line, return_commands, state_text, step_text
 from broker.cli.render import formats

@@ -13,8 +13,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.cli import filters
-from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, JobReference, examples
+from broker.cli.options import AsJson, JobReference, examples, expand_options
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
@@ -213,7 +212,7 @@ def _size(entry: SourceEntry | OutputResult) -> str:
 
 def output_lines(console: Console, job_outputs: JobOutputs) -> Iterator[RenderableType]:
     """One row per file, and their folder."""
-    from broker.app.program_name import program_name
+    from broker.app.jobs.reasons import program_name
 
     if not job_outputs.files:
         patterns_text = f"; its `outputs:` are {', '.join(job_outputs.outputs)}" if job_outputs.outputs else ""
@@ -247,7 +246,7 @@ def fetched_text(fetched_files: FetchedFilesResult) -> str:
 
 def checkpoint_lines(console: Console, job_checkpoints: JobCheckpoints) -> Iterator[RenderableType]:
     """One row per checkpoint, and how many are kept."""
-    from broker.app.program_name import program_name
+    from broker.app.jobs.reasons import program_name
 
     if not job_checkpoints.checkpoints:
         yield Text(f"{job_checkpoints.id} has no complete checkpoint")

@@ -14,8 +14,8 @@ from rich.text import Text
 from broker.app.jobs import reasons
 from broker.app.jobs.documents import AttemptDetails, AttemptList, JobDetails, JobList, PauseKind, TaskStates
 from broker.app.jobs.history_documents import JobHistory
+from broker.app.jobs.reasons import program_name
 from broker.app.jobs.story import MachineContext, StoryLine, Tone, cause_text, story_line, story_lines, use_text
-from broker.app.program_name import program_name
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, indent_text, table_parts
 from broker.core.events.events import Event

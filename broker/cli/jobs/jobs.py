@@ -13,8 +13,7 @@ from broker.cli import completion, filters
 from broker.cli.filters import RowFilter
 from broker.cli.jobs import job_files, resume
 from broker.cli.jobs.submit import tell_waiting
-from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, JobReference, MaxCost, MaxDuration, OneAttempt, OneNode, examples
+from broker.cli.options import AsJson, JobReference, MaxCost, MaxDuration, OneAttempt, OneNode, examples, expand_options
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 from broker.core.events.outcomes import JobState

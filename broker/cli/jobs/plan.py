@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli.jobs import job_options
-from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, WhatIfPolicies, examples
+from broker.cli.options import AsJson, WhatIfPolicies, examples, expand_options
 from broker.cli.prices.poll import Offline, poll_first_time
 from broker.cli.terminal import Terminal
 
@@ -110,7 +109,7 @@ def _load_plan(terminal: Terminal, job: Job, options: PlanOptions, policy_set: P
         from broker.server.client.sending import plan_on_server
 
         return plan_on_server(terminal.api, job, by_carbon=by_carbon, limit=options.limit)
-    from broker.app.jobs.plans import plan
+    from broker.app.jobs.plan_documents import plan
 
     _poll_first(terminal, job, options)
     return plan(terminal.broker(), job, policy_set, by=terminal.actor, by_carbon=by_carbon, limit=options.limit)

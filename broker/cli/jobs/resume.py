@@ -8,8 +8,7 @@ import typer
 
 from broker.cli.jobs import job_options
 from broker.cli.jobs.submit import SubmitManner, check_can_confirm, confirm, submit_graph
-from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, JobReference, examples
+from broker.cli.options import AsJson, JobReference, examples, expand_options
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 

@@ -51,7 +51,7 @@ def exec_(
     program's exit status, 127 if it cannot be started.
     """
     from broker.app.jobs import jobs
-    from broker.app.jobs.job_exec import run_in_job
+    from broker.app.jobs.sessions import run_in_job
 
     terminal = Terminal.of(context)
     if not (command or shell):

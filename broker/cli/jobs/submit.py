@@ -11,8 +11,7 @@ import typer
 
 from broker.cli import filters
 from broker.cli.jobs import job_options
-from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, examples, expand_options
 from broker.cli.prices.watch import deliveries_text
 from broker.cli.render import formats
 from broker.cli.terminal import Terminal, defer_ctrl_c
@@ -160,7 +159,7 @@ def _confirm_and_submit(
     `typer.Exit` if nothing is submitted. Returns the job, and whether Ctrl-C was pressed once money was held."""
     from broker.app.jobs import background
     from broker.app.jobs.details import details
-    from broker.app.jobs.plans import plan_result
+    from broker.app.jobs.plan_documents import plan_result
     from broker.app.jobs.snapshots import take_snapshot
     from broker.app.jobs.submit import DearerNow, record_refusal
     from broker.app.jobs.submit import submit as admit

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, PolicyFiles, Reason, examples
+from broker.cli.options import AsJson, PolicyFiles, Reason, examples, expand_options
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 

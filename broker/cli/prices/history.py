@@ -17,8 +17,7 @@ from rich.text import Text
 from broker.cli import completion, filters
 from broker.cli.drawing import Drawing, draw
 from broker.cli.filters import RowFilter
-from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, examples, expand_options
 from broker.cli.render import formats
 from broker.cli.render.charts.chart import Chart, Line
 from broker.cli.render.formats import age, moment, plural

@@ -14,8 +14,7 @@ from rich.text import Text
 
 from broker.cli import completion, filters
 from broker.cli.filters import RowFilter
-from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, examples, expand_options
 from broker.cli.prices.poll import Offline, poll_first_time
 from broker.cli.prices.status import conversion_notes
 from broker.cli.render import formats

@@ -146,7 +146,7 @@ def _show_market(terminal: Terminal, demo_run: Demo) -> None:
 
 
 def _show_plan(terminal: Terminal, demo_run: Demo) -> Preview:
-    from broker.app.jobs.plans import plan_result
+    from broker.app.jobs.plan_documents import plan_result
     from broker.cli.jobs import plan_view
 
     _show_heading(terminal, "2  The plan and the policy's decision")
@@ -196,7 +196,7 @@ def _status_line(demo_run: Demo, view: JobView) -> Text:
 
 def _show_bill(terminal: Terminal, demo_run: Demo, summary: DemoReport, *, tells_page: bool) -> None:
     from broker.app.jobs import details, jobs
-    from broker.app.program_name import program_name
+    from broker.app.jobs.reasons import program_name
     from broker.cli.jobs.job_view import attempt_table
 
     _show_heading(terminal, "4  The bill")
@@ -228,7 +228,7 @@ def _show_bill(terminal: Terminal, demo_run: Demo, summary: DemoReport, *, tells
 
 def _show_page_hint(terminal: Terminal, demo_run: Demo) -> None:
     """Print how to open the web UI."""
-    from broker.app.program_name import program_name
+    from broker.app.jobs.reasons import program_name
 
     home = f"GPUBROKER_HOME={quote(str(demo_run.home))}"
     terminal.show(

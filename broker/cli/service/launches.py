@@ -91,8 +91,7 @@ def launches(
 def _end_launch(terminal: Terminal, id: str, ran: str | None) -> None:
     from broker.app.access.people import require_role
     from broker.app.outside import launches as use_case
-    from broker.app.outside.documents import OutsideEnd
-    from broker.app.outside.overdue import report_end
+    from broker.app.outside.documents import OutsideEnd, report_end
     from broker.app.use_cases.outside import list_launches
 
     broker, by = terminal.broker(), terminal.actor

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, examples, expand_options
 from broker.cli.service.setup_options import SetupOptions
 from broker.cli.terminal import Terminal
 

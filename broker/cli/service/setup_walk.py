@@ -24,7 +24,7 @@ from broker.app.doctor.setup import (
     trial_job,
 )
 from broker.app.jobs.details import details
-from broker.app.jobs.plans import plan
+from broker.app.jobs.plan_documents import plan
 from broker.app.market import polling
 from broker.app.providers import DoctorFinding, Health
 from broker.cli import filters

@@ -8,6 +8,7 @@ import re
 import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from hashlib import sha256
 
 from broker.core.access.permissions import TokenScope
@@ -62,3 +63,30 @@ def id_of(text: str) -> str | None:
     """The id within a token's text; None if the text is not a token."""
     match = _FORM.fullmatch(text)
     return match[1] if match else None
+
+
+class AuditOutcome(StrEnum):
+    """The outcome of an action. A change of jobs or money is recorded as ``begun`` before it is made and as ``done`` or
+    ``refused`` afterwards, so a change during which the server died is on record."""
+
+    BEGUN = "begun"
+    DONE = "done"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One line of the log. ``at``: UTC. ``origin``: the entry point, with the network address if there is one;
+    ``token``: the id of the token used; ``action`` on ``subject``; ``reason``: the code of a refusal. Never contains a
+    secret."""
+
+    at: datetime
+    person: str
+    origin: str
+    action: str
+    subject: str
+    outcome: AuditOutcome = AuditOutcome.DONE
+    token: str = ""
+    before: str = ""
+    after: str = ""
+    reason: str = ""

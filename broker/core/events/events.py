@@ -17,7 +17,7 @@ from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.wait_reasons import EndReason, HoldTrigger, StopReason, WaitReason
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
-from broker.core.market.machines import MachineOutside
+from broker.core.market.capacity import MachineOutside
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.approvals import Question
 from broker.core.policy.facts import Fact

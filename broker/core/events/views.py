@@ -9,7 +9,7 @@ from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState,
 from broker.core.events.wait_reasons import EndReason, StopReason, WaitReason
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
-from broker.core.market.machines import MachineOutside
+from broker.core.market.capacity import MachineOutside
 from broker.core.policy.approvals import RequestedApproval
 from broker.core.policy.policy import Grant
 from broker.core.values.money import Money
@@ -121,8 +121,8 @@ class JobView:
     """A job, folded from its events. ``seq``: the last folded event.
 
     ``attempts``: those with a possible machine, and the newest others, in order; ``folded``: the number of further ones
-    (`broker.core.events.folding`). ``waiting``: why it waits or is paused, else None; ``ending``: why it ended, None if
-    it has not or no reason is recorded. ``failed_launches``: attempts in a row that ended before their agent reported,
+    (`broker.core.events.lifecycle`). ``waiting``: why it waits or is paused, if it does; ``ending``: why it ended,
+    if it has and the reason is recorded. ``failed_launches``: attempts in a row that ended before their agent reported,
     without those for which the provider had no machine and the first without a machine in each pool. ``rests``: pools
     the job avoids for a time.
     """

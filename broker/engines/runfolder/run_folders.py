@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from broker.agent.access import ACCESS_VARIABLE
-from broker.agent.bucket_region import REGION_VARIABLE, bucket_region
+from broker.agent.aws import REGION_VARIABLE, bucket_region
 from broker.agent.clock import NodeClock, from_text
 from broker.agent.formats import Intervals, Lease, LeaseIdleLimit, PlacedTree, SessionSpec, Sources, Spec, WantedInput
 from broker.core.errors import BrokerError
@@ -25,9 +25,8 @@ from broker.core.job.snapshots import FileSnapshot
 from broker.core.policy.policy import IdleLimit, Usage
 from broker.core.values.clock import Clock, ScaledClock
 from broker.engines.runfolder.attempt_keys import AttemptKeys
-from broker.engines.runfolder.mailbox import LeaseGrant
+from broker.engines.runfolder.mailbox import LeaseGrant, NodeState
 from broker.engines.runfolder.node_access import AccessProvider
-from broker.engines.runfolder.node_state import NodeState
 from broker.engines.runfolder.runfolder import RunFolder
 from broker.ledger.holds import STOP_GRACE
 

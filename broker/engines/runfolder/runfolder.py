@@ -26,7 +26,7 @@ from broker.agent.store import ObjectFolder, StoreTrouble, split_folder
 from broker.core.errors import Malformed, Unreachable
 from broker.core.policy.policy import Usage
 from broker.engines.runfolder import untrusted
-from broker.engines.runfolder.node_state import Dated, ExitRecord
+from broker.engines.runfolder.mailbox import Dated, ExitRecord
 
 _STALE_AFTER = timedelta(minutes=10)  # the age of a heartbeat from which on its age is measured by the store's clock
 

@@ -19,7 +19,7 @@ from broker.agent.clock import from_text
 from broker.core.events.agent_events import FROM_AGENT
 from broker.core.events.events import EventBody
 from broker.core.events.outcomes import Cause
-from broker.engines.runfolder.node_state import Dated, ExitRecord
+from broker.engines.runfolder.mailbox import Dated, ExitRecord
 
 MAX_DOCUMENT = 8 * 1024 * 1024
 """Maximum bytes of a document: about 40,000 journal entries. Documents of a correct agent are far smaller."""

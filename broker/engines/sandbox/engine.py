@@ -14,7 +14,7 @@ from pathlib import Path
 
 from broker.agent.store import make_private
 from broker.core.errors import NoCapacity
-from broker.core.market.machines import Machine
+from broker.core.market.capacity import Machine
 from broker.core.ports import EngineState, EntryCommand, Launch, Observation
 from broker.core.values.clock import Clock, ScaledClock
 from broker.engines.detached import Slot

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from broker.core.errors import LoginMissing, MissingExtra, Unreachable
-from broker.core.market.machines import TAG
+from broker.core.market.capacity import TAG
 from broker.engines.skypilot.evidence import CloudStatement, CloudVerdict
 
 _TAKEN_REASONS = frozenset({"Server.SpotInstanceTermination", "Server.SpotInstanceShutdown"})

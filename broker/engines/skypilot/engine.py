@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict
 
 from broker.agent.store import make_private
 from broker.core.errors import BrokerError, GiveUp, InvalidInput, RetryLater, TryAnotherOffer
-from broker.core.market.machines import Machine
+from broker.core.market.capacity import Machine
 from broker.core.ports import EngineState, EntryCommand, Launch, Observation
 from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from broker.core.errors import BrokerError, LoginMissing, MissingExtra, Unreachable
-from broker.core.market.machines import TAG
+from broker.core.market.capacity import TAG
 from broker.engines.skypilot.evidence import GCP, CloudStatement, CloudVerdict, name_on_cloud
 from broker.engines.skypilot.task import cluster_name
 

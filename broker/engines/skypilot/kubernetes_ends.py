@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from broker.core.errors import LoginMissing, Unreachable
-from broker.core.market.machines import TAG
+from broker.core.market.capacity import TAG
 from broker.engines.skypilot.evidence import KUBERNETES, CloudStatement, CloudVerdict, name_on_cloud
 from broker.engines.skypilot.task import cluster_name
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from broker.core.errors import BrokerError, NoCapacity, TryAnotherOffer
-from broker.core.market.machines import TAG, MachineOutside
+from broker.core.market.capacity import TAG, MachineOutside
 from broker.engines.detached import Slot
 from broker.engines.skypilot.aws_ends import ec2
 

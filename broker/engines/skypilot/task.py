@@ -12,7 +12,7 @@ from typing import Any
 from broker.core.errors import TryAnotherOffer
 from broker.core.job.jobs import MachineRequest
 from broker.core.job.snapshots import is_local
-from broker.core.market.machines import STORE_TAG, TAG
+from broker.core.market.capacity import STORE_TAG, TAG
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.ports import Launch
 from broker.engines.runfolder.attempt_keys import TICKET_LABEL, ticket_of

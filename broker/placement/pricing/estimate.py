@@ -3,7 +3,7 @@
     E[cost] = (remaining work / (x·η)) · price · nodes + start-up billed + egress + keeping checkpoints
 
 ``x``: speed of the offer's accelerators for this job, relative to the machine of ``work:``. ``η``: the part of billed
-time that becomes progress (`broker.placement.pricing.checkpoints.expected_run`). Every dollar belongs to a `CostTerm`
+time that becomes progress (`broker.placement.pricing.run_model.expected_run`). Every dollar belongs to a `CostTerm`
 with its derivation. Waiting for capacity is not included. Prices are marginal: money paid because of the decision.
 """
 

@@ -17,8 +17,7 @@ from broker.app.jobs.documents import JobDetails, JobList
 from broker.app.jobs.extension import extend
 from broker.app.jobs.job_input import pin_commit
 from broker.app.jobs.logs import LogLine, WantedOutput, follow, output_lines
-from broker.app.jobs.plan_documents import PlanResult, RejectionCount
-from broker.app.jobs.plans import plan
+from broker.app.jobs.plan_documents import PlanResult, RejectionCount, plan
 from broker.app.jobs.preview import NoFeasibleCapacity
 from broker.app.jobs.resume import ResumeChanges, resumed_job, retried_job
 from broker.app.jobs.submit import submit

@@ -21,7 +21,7 @@ from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.placement.pricing.shares import current_price
 from broker.placement.pricing.time_value import better_place, find_spot_wait, value_of_time
 from broker.placement.strategy import live
-from broker.placement.strategy.choose import session_for
+from broker.placement.strategy.live import session_for
 from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategySession
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext, NextLook
 from broker.reconciler.controllers.placement import PlacementAdvice, Plans

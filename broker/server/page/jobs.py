@@ -12,7 +12,7 @@ from broker.app.billing.months import ReportPeriod
 from broker.app.jobs import jobs, story
 from broker.app.jobs.details import gpu_use
 from broker.app.jobs.documents import JobDetails
-from broker.app.outside.overdue import overdue_launches
+from broker.app.outside.documents import overdue_launches
 from broker.app.use_cases import approvals, market, money
 from broker.app.use_cases import jobs as use_cases
 from broker.app.use_cases.changes import change, single_line

@@ -10,13 +10,11 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, select, update
 from sqlalchemy.orm import join
 
-from broker.core.access.api_tokens import ApiToken
-from broker.core.access.audit import AuditRecord
+from broker.core.access.api_tokens import ApiToken, AuditRecord
 from broker.core.access.people import Person
 from broker.core.access.sessions import SESSION_LABELS, DeviceLogin, PageSession, PendingSignIn, SignInLink
 from broker.store.engine.database import Database
-from broker.store.engine.fields import columns_of, value_of
-from broker.store.engine.times import from_micros, to_micros
+from broker.store.engine.fields import columns_of, from_micros, to_micros, value_of
 from broker.store.schema.access import (
     ApiRequestRow,
     ApiTokenRow,

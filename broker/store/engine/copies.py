@@ -12,8 +12,8 @@ from pathlib import Path
 
 from broker.core.errors import InvalidInput, NotAllowed, StoreProblem
 from broker.store.engine.database import BUSY_SECONDS, Database, explain
+from broker.store.engine.fields import from_micros
 from broker.store.engine.revisions import REVISIONS, is_before_first
-from broker.store.engine.times import from_micros
 
 _STEP = 0.05  # seconds between two tries while another process writes
 _NEWEST = "SELECT max(at) FROM (SELECT at FROM attempt_event ORDER BY rowid DESC LIMIT 1)"

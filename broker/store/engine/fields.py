@@ -6,15 +6,30 @@ Times are microseconds, money is micro-dollars, enumerations are their values, a
 import json
 from collections.abc import Mapping
 from dataclasses import fields
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from broker.core.values.money import Money
-from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.row import Row, table_of
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TICK = timedelta(microseconds=1)
+
+
+def to_micros(time: datetime) -> int:
+    """Microseconds since 1970 UTC. Raises ValueError for a time without a time zone."""
+    if time.tzinfo is None:
+        raise ValueError(f"a time without a time zone: {time.isoformat()}")
+    return (time - _EPOCH) // _TICK
+
+
+def from_micros(micros: int) -> datetime:
+    """The inverse of `to_micros`; always in UTC."""
+    return _EPOCH + timedelta(microseconds=micros)
+
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ from broker.economics.reserve.holdings import Holding
 from broker.ledger.entries import Entry
 from broker.ledger.journal import DatedBody
 from broker.store.engine.database import Database, query
-from broker.store.engine.times import from_micros, to_micros
+from broker.store.engine.fields import from_micros, to_micros
 from broker.store.jobs import live, open_jobs, quarantine
 from broker.store.jobs.live import NewJobs
 from broker.store.jobs.open_jobs import ids_after

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, Select, func, literal_column, select, tuple_
 from broker.core.errors import UnreadableJob
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
+from broker.store.engine.fields import from_micros, to_micros
 from broker.store.engine.statement_cache import begins_with, one_of
-from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import quarantine
 from broker.store.jobs.tasks import no_task
 from broker.store.schema.jobs import VIEW_COLUMNS, JobRow

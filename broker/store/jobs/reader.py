@@ -21,8 +21,8 @@ from broker.economics.reserve.holdings import RecordedHolding
 from broker.ledger.entries import Balance
 from broker.ledger.journal import TaskCounts
 from broker.store.engine.database import query
+from broker.store.engine.fields import from_micros, to_micros
 from broker.store.engine.statement_cache import distinct
-from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import live, open_jobs, pages, quarantine, tasks
 from broker.store.ledger import (
     anomalies,

@@ -13,10 +13,10 @@ from sqlalchemy import Connection, delete, insert, select
 
 from broker.core.market.offers import BOUGHT, MoneyKind
 from broker.core.values.money import Money
+from broker.ledger.entries import DAY
 from broker.ledger.finops.advice import AdviceAnswer, AdviceVerdict
 from broker.ledger.finops.anomalies import AnomalyAnswer, IncidentAnswer
-from broker.ledger.sums import DAY
-from broker.store.engine.times import from_micros, to_micros
+from broker.store.engine.fields import from_micros, to_micros
 from broker.store.ledger.month_use import payments_in
 from broker.store.schema.ledger import AdviceAnswerRow, AnomalyAnswerRow, LedgerEntryRow, SpendGroupRow, SpendSumRow
 

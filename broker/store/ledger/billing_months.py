@@ -19,13 +19,12 @@ from sqlalchemy.orm import outerjoin
 
 from broker.core.market.offers import BOUGHT, MoneyKind
 from broker.core.values.money import Money
-from broker.ledger.entries import Account, Entry, Movement
+from broker.ledger.entries import Account, Entry, Movement, amount_within
 from broker.ledger.finops.change import NOBODY
 from broker.ledger.finops.focus.charges import SpentEntry
 from broker.ledger.finops.focus.months import BillingMonth
 from broker.ledger.finops.showback import Statement, TeamCost
-from broker.ledger.sums import amount_within
-from broker.store.engine.times import from_micros, to_micros
+from broker.store.engine.fields import from_micros, to_micros
 from broker.store.ledger.ledger import TAG_COLUMNS, tags_of
 from broker.store.ledger.machine_time import depreciation
 from broker.store.ledger.month_use import IN_ADVANCE, payments_in

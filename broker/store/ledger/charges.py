@@ -16,7 +16,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import EGRESS, Account, Movement
 from broker.ledger.journal import PaidAttempt
 from broker.store.engine.database import Database, reads
-from broker.store.engine.times import from_micros, to_micros
+from broker.store.engine.fields import from_micros, to_micros
 from broker.store.schema.jobs import STILL_RUNNING, JobRow, MachineTimeRow
 from broker.store.schema.ledger import ChargeRow, LedgerEntryRow
 from broker.store.schema.row import columns_of

@@ -29,7 +29,7 @@ from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.policy import RentedHours
 from broker.core.values.money import Money
 from broker.ledger.entries import Tags
-from broker.store.engine.times import from_micros, to_micros
+from broker.store.engine.fields import from_micros, to_micros
 from broker.store.schema.jobs import STILL_RUNNING, MachineTimeRow
 from broker.store.schema.row import columns_of
 

@@ -9,12 +9,11 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, bindparam, case, func, select, text
 
 from broker.core.values.money import Money
-from broker.ledger.entries import EGRESS, OUTSIDE, Account
+from broker.ledger.entries import EGRESS, OUTSIDE, QUARTER, Account
 from broker.ledger.journal import Posted
 from broker.ledger.meter import HOUR, Meter
-from broker.ledger.sums import QUARTER
+from broker.store.engine.fields import from_micros, to_micros
 from broker.store.engine.statement_cache import for_jobs, in_jobs
-from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.ledger import LedgerEntryRow, MeteringRow
 from broker.store.schema.row import table_of
 

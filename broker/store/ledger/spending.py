@@ -27,9 +27,8 @@ from sqlalchemy.orm import join
 
 from broker.core.market.offers import BOUGHT, CapacityType, MoneyKind
 from broker.core.values.money import Money
-from broker.ledger.entries import ROUTES, Account, Balance
-from broker.ledger.sums import amount_within
-from broker.store.engine.times import from_micros, to_micros
+from broker.ledger.entries import ROUTES, Account, Balance, amount_within
+from broker.store.engine.fields import from_micros, to_micros
 from broker.store.ledger.ledger import balance_of
 from broker.store.ledger.machine_time import time_within
 from broker.store.schema.jobs import STILL_RUNNING, MachineTimeRow

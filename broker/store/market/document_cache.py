@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, insert, select
 from broker.core.extras import own_version
 from broker.core.market.cached_answers import CachedAnswer
 from broker.core.values.money import in_microseconds
-from broker.store.engine.times import to_micros
+from broker.store.engine.fields import to_micros
 from broker.store.schema.market import KeptAnswerRow
 from broker.store.schema.row import columns_of
 

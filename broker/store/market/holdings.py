@@ -20,8 +20,7 @@ from broker.core.market.offers import BOUGHT, MoneyKind
 from broker.core.policy.policy import CapacityInHand
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
-from broker.store.engine.fields import columns_of, value_of
-from broker.store.engine.times import from_micros, to_micros
+from broker.store.engine.fields import columns_of, from_micros, to_micros, value_of
 from broker.store.ledger.machine_time import time_within
 from broker.store.schema.jobs import STILL_RUNNING, MachineTimeRow
 from broker.store.schema.market import HoldingProofRow, HoldingRow

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from broker.core.market.offers import Availability, Billing, CapacityType, Doubt, Interconnect, MoneyKind, Offer
 from broker.core.values.money import Money
-from broker.store.engine.times import from_micros
+from broker.store.engine.fields import from_micros
 from broker.store.schema.market import OfferRow, PoolRow
 
 # The columns of an offer besides its date, in the order of `offer_values`.

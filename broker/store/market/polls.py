@@ -14,9 +14,8 @@ from sqlalchemy.orm import aliased
 
 from broker.core.market.market_judge import OddPrice
 from broker.core.market.offers import Availability, Doubt, Offer
-from broker.store.engine.fields import value_of
+from broker.store.engine.fields import to_micros, value_of
 from broker.store.engine.statement_cache import batches, values_of
-from broker.store.engine.times import to_micros
 from broker.store.market import document_cache
 from broker.store.market.clock_rewind import redate
 from broker.store.market.doubts import ENDED, PriceDoubts, answer_counts, forget_levels, mark_missing

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, delete, func, select
 
 from broker.core.events.views import JobView
-from broker.store.engine.times import to_micros
+from broker.store.engine.fields import to_micros
 from broker.store.records import SUCCESSES, PrunedPrices
 from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceChangeRow, SignalChangeRow
 from broker.store.schema.row import Row

@@ -13,9 +13,8 @@ from sqlalchemy import Connection, select
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer, Verdict
 from broker.ledger.journal import Judgement
-from broker.store.engine.fields import value_of
+from broker.store.engine.fields import from_micros, to_micros, value_of
 from broker.store.engine.pipeline import insert_rows
-from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.policy import DecisionRow
 
 log = logging.getLogger(__name__)

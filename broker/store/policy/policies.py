@@ -9,8 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select
 
 from broker.core.errors import InvalidInput
-from broker.store.engine.fields import value_of
-from broker.store.engine.times import from_micros, to_micros
+from broker.store.engine.fields import from_micros, to_micros, value_of
 from broker.store.records import PolicyVersion
 from broker.store.schema.policy import PolicySetRow
 

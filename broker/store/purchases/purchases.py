@@ -12,7 +12,7 @@ from broker.core.purchases.purchase_events import Intended, PurchaseEvent
 from broker.core.purchases.purchases import ImpossiblePurchase, Purchase, apply_event, fold_purchase, start_purchase
 from broker.core.purchases.quotes import CapacityQuote
 from broker.core.records import add_stamp, read_stamped
-from broker.store.engine.times import from_micros, to_micros
+from broker.store.engine.fields import from_micros, to_micros
 from broker.store.schema.market import PurchaseEventRow, PurchaseQuoteRow, PurchaseRow
 
 # How long a stored quote can be bought by its number. Providers withdraw their offers much sooner.

@@ -20,7 +20,7 @@ from broker.core.values.money import Money, in_microseconds
 from providers.aws import spot
 from providers.aws.login import AwsLogin
 from providers.aws.machines import machine
-from providers.aws.settings import NAME, PURCHASE_TAG
+from providers.aws.settings import NAME, PURCHASE_TAG, utc
 from providers.aws.shop.counter import (
     LINUX,
     AwsCounter,
@@ -31,7 +31,6 @@ from providers.aws.shop.counter import (
     read_answer,
     requested_regions,
 )
-from providers.aws.times import utc
 from providers.rows import RowRejected, decimal_text, name, price, usd, whole
 from providers.shops import FinalProduct
 

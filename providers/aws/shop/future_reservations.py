@@ -25,10 +25,9 @@ from broker.core.purchases.quotes import (
 )
 from broker.core.values.money import Money
 from providers.aws.machines import machine
-from providers.aws.settings import NAME
+from providers.aws.settings import NAME, utc
 from providers.aws.shop.counter import matching_types
 from providers.aws.shop.reservations import CapacityReservations
-from providers.aws.times import utc
 
 _DAY = timedelta(days=1)
 _AHEAD = (5 * _DAY, 120 * _DAY)

@@ -17,7 +17,7 @@ from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseProduct, 
 from broker.core.values.money import Money
 from providers.aws.login import AwsLogin
 from providers.aws.machines import machine
-from providers.aws.settings import NAME
+from providers.aws.settings import NAME, utc
 from providers.aws.shop.blocks import reservation_order, tagged_reservations
 from providers.aws.shop.counter import (
     LINUX,
@@ -29,7 +29,6 @@ from providers.aws.shop.counter import (
     read_answer,
     requested_regions,
 )
-from providers.aws.times import utc
 from providers.shops import CloudProduct
 
 _OPERATION = "create_capacity_reservation"

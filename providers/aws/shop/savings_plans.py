@@ -26,9 +26,8 @@ from broker.core.purchases.quotes import (
 from broker.core.values.money import Money
 from providers.aws.machines import machine
 from providers.aws.savings_plans import plan_rates
-from providers.aws.settings import NAME, PURCHASE_TAG, REGIONS
+from providers.aws.settings import NAME, PURCHASE_TAG, REGIONS, utc
 from providers.aws.shop.counter import AwsCounter, matching_types
-from providers.aws.times import utc
 from providers.shops import CloudProduct, undo_refusal
 
 YEARS = {timedelta(days=365): "1 year", timedelta(days=3 * 365): "3 years"}

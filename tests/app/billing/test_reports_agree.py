@@ -34,15 +34,14 @@ from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.budgets import period_containing
-from broker.ledger.entries import Account, Entry, Movement, Tags, faults
+from broker.ledger.entries import Account, Entry, Movement, Tags, amount_before, faults
 from broker.ledger.finops.focus.months import BillingMonth
 from broker.ledger.finops.showback import SharingRules
-from broker.ledger.sums import amount_before
 from broker.procurement.money import ceiling_entries, payment_entries
 from broker.reconciler.admission.records import attempt_key, hold_entries
 from broker.reconciler.settlement.batch import post_due
 from broker.reconciler.settlement.settlement import release
-from broker.store.engine.times import to_micros
+from broker.store.engine.fields import to_micros
 from tests.actors import ANN, with_clock
 from tests.past import offer
 

@@ -14,7 +14,7 @@ from broker.core.job.jobs import Job, MachineRequest, Work
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.money import Money
-from broker.placement.pricing.pace import Pace
+from broker.placement.pricing.conditions import Pace
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import cli
-from broker.app.outside.overdue import end_overdue_launches
+from broker.app.outside.documents import end_overdue_launches
 from broker.app.wiring import Broker
 from broker.core.market.offers import MoneyKind
 from broker.core.values.burns import Burn

@@ -16,7 +16,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from broker.agent import tool_logins
+from broker.agent import bucket_region as tool_logins
 from broker.app import clouds
 from broker.app.market import polling
 from broker.cli.terminal import Terminal

@@ -120,7 +120,7 @@ def test_vast_has_prices_only(gpubroker: Gpubroker, skypilot: Registers, monkeyp
         monkeypatch.setenv("GPUBROKER_PROVIDERS__VAST__BASE_URL", server.url)
         done = gpubroker("setup", "vast", "--json")
     assert done.code == 0, done.out
-    assert [one["area"] for one in done.json["findings"]] == ["login", "engine", "prices", "job"]
+    assert [one["area"] for one in done.json["findings"]] == ["login", "engine", "prices"]
     assert "no engine starts jobs on Vast.ai: prices only" in done.out
 
 

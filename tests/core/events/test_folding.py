@@ -8,8 +8,7 @@ from pydantic import TypeAdapter
 from broker.core.events import events as ev
 from broker.core.events.agent_events import Claimed, CommandStarted
 from broker.core.events.events import Event
-from broker.core.events.folding import MAX_EMPTY_ATTEMPTS
-from broker.core.events.lifecycle import advance, every_attempt, fold
+from broker.core.events.lifecycle import MAX_EMPTY_ATTEMPTS, advance, every_attempt, fold
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job

@@ -95,7 +95,7 @@ Share = Annotated[float, BeforeValidator(lambda value: float(str(value).removesu
 
 class PoolSection(_Section):
     """One pool. ``machine``: as in job files, such as A100:8. ``price``: USD per hour and machine; ``cost``: USD per
-    hour of an owned or reserved one, used or not. ``machines``: their number; without it unlimited. ``varies``: spread
+    hour of use of an owned or reserved one. ``machines``: their number; without it unlimited. ``varies``: spread
     of spot prices, ``reprice``: the time between two changes. ``lost_every``: mean time until a machine is
     interrupted."""
 
@@ -134,10 +134,9 @@ class PoolSection(_Section):
             accelerator=accelerator,
             count=count,
             capacity_type=self.capacity,
-            price=Money.ZERO if self.price is None else self.price,
+            price=self.price or self.cost or Money.ZERO,
             as_of=at,
             source="workload",
-            amortised=self.cost if held else None,
             availability=Availability.AVAILABLE,
             interruption_rate=None if self.lost_every is None else timedelta(hours=1) / self.lost_every,
             slots=self.machines,

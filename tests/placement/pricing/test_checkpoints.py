@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from broker.placement.pricing.checkpoints import daly_interval, expected_run, young_interval
+from broker.placement.pricing.run_model import daly_interval, expected_run, young_interval
 
 
 def first_order_waste(interval: float, write: float, between: float, restart: float) -> float:

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from broker.core.job.jobs import MachineRequest, Work
-from broker.placement.pricing.conditions import Conditions
-from broker.placement.pricing.pace import Pace, Paces, measured_speed
+from broker.placement.pricing.conditions import Conditions, Pace, Paces, measured_speed
 from broker.placement.pricing.run_model import Effort, speed
 
 Make = Any

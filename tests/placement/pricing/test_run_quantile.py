@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from broker.placement.pricing.checkpoints import expected_run
-from broker.placement.pricing.run_model import interruption_quantile, run_quantile
+from broker.placement.pricing.run_model import expected_run, interruption_quantile, run_quantile
 
 RUNS = 1500
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.placement.strategy.choose import session_for
+from broker.placement.strategy.live import session_for
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.situation import Mode, Situation, StrategyTask
 

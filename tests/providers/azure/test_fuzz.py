@@ -19,8 +19,8 @@ from broker.core.market.offers import Offer
 from broker.core.values.money import Money
 from providers.azure.account import AzureQuota, Sku, read_skus, read_usages
 from providers.azure.charges import read_charges
+from providers.azure.fields import AzureLocations, read_locations
 from providers.azure.holdings import capacity_reservations, reservation_offers
-from providers.azure.locations import AzureLocations, read_locations
 from providers.azure.login import AzureLogin
 from providers.azure.provider import reserved_instances, savings_plans, tagged_machines
 from providers.azure.settings import AzureSettings

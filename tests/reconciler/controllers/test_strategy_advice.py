@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.values.clock import ManualClock
-from broker.placement.strategy.choose import session_for
+from broker.placement.strategy.live import session_for
 from broker.placement.strategy.situation import Situation, StrategyDecision, StrategySession, StrategyTask
 from broker.reconciler.controllers.strategy_advice import LoggedDecision, Moving
 from broker.store import Store, open_store

@@ -14,7 +14,7 @@ from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
-from broker.core.market.machines import MachineOutside
+from broker.core.market.capacity import MachineOutside
 from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.ports import BudgetSpec, EngineState, Observation
 from broker.core.values.burns import Burn

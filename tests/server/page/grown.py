@@ -4,8 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from broker.app.access import people, tokens
-from broker.app.outside.documents import OverdueLaunch
-from broker.app.outside.overdue import record_overdue
+from broker.app.outside.documents import OverdueLaunch, record_overdue
 from broker.core.access.people import TeamRole
 from broker.core.access.permissions import TokenScope
 from broker.core.events import events as ev

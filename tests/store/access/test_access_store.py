@@ -6,8 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker.core.access.api_tokens import ApiToken
-from broker.core.access.audit import AuditOutcome, AuditRecord
+from broker.core.access.api_tokens import ApiToken, AuditOutcome, AuditRecord
 from broker.core.access.people import Person, TeamRole
 from broker.core.access.permissions import TokenScope
 from broker.core.access.sessions import PageSession

@@ -15,13 +15,12 @@ from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.budgets import in_scope
-from broker.ledger.entries import Account, Balance, Entry, Movement, Tags, move
+from broker.ledger.entries import Account, Balance, Entry, Movement, Tags, amount_before, move
 from broker.ledger.journal import OpenHold
 from broker.ledger.meter import Meter
-from broker.ledger.sums import amount_before
 from broker.store import Store
 from broker.store.engine import statement_cache
-from broker.store.engine.times import to_micros
+from broker.store.engine.fields import to_micros
 from broker.store.jobs.journal import StoreWriter
 from broker.store.jobs.reader import StoreReader
 from broker.store.ledger import ledger

@@ -10,8 +10,7 @@ from sqlalchemy import delete, insert, select, update
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
-from broker.ledger.entries import Entry, Movement
-from broker.ledger.sums import DAY, QUARTER
+from broker.ledger.entries import DAY, QUARTER, Entry, Movement
 from broker.store import Store
 from broker.store.jobs.journal import Proof
 from broker.store.ledger import spent_sums

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
 
 from broker.core.errors import did_you_mean
 from broker.core.job.jobs import DiskTier, NetworkTier
-from broker.core.market.machines import STORE_TAG, TAG
+from broker.core.market.capacity import STORE_TAG, TAG
 from broker.core.validation import parse_each
 
 _Tier = TypeVar("_Tier", bound=StrEnum)

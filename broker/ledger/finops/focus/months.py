@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 
 from broker.core.values.units import zone
 from broker.ledger.budgets import period_containing
-from broker.ledger.sums import amount_before
+from broker.ledger.entries import amount_before
 
 OPEN_FOR = timedelta(days=3)
 

@@ -1,4 +1,4 @@
-"""The AWS region of a bucket. Requests are signed for a region, and S3 refuses those signed for another one.
+"""The AWS region of a bucket, and the login of AWS's tools. Requests are signed for a region, and S3 refuses those signed for another one.
 
 S3 tells anyone the region of any bucket, in a header of its answer to a HEAD request, whatever the answer's status (S3
 API reference, HeadBucket: ``x-amz-bucket-region``). Other stores with the S3 API may not.
@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 REGION_VARIABLE = "GPUBROKER_RUNS_REGION"
@@ -63,3 +66,42 @@ def _query_region(endpoint: str, bucket: str) -> str | None:
     except (OSError, ValueError, http.client.HTTPException):
         return None
     return region if region and re.fullmatch(r"[a-z0-9-]{1,40}", region) else None
+
+
+_AWS_FILES = (("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), ("AWS_CONFIG_FILE", "~/.aws/config"))
+# With one of these, obstore has a login already.
+_AWS_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+                  "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_SKIP_SIGNATURE")  # fmt: skip
+_AZURE_PREFIXES = ("AZURE_STORAGE_", "AZURE_CLIENT_", "AZURE_FEDERATED_", "AZURE_MSI_", "IDENTITY_", "AZURE_SAS")
+_AZURE_PLACES = ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_USE_EMULATOR")
+
+
+def tool_login(scheme: str) -> dict[str, Any]:
+    """obstore's options for a store of that URL scheme; none without such a file, or with a login in the
+    environment."""
+    if scheme in ("s3", "s3a"):
+        if any(os.environ.get(name) for name in _AWS_VARIABLES):
+            return {}
+        files = [Path(os.environ.get(name) or default).expanduser() for name, default in _AWS_FILES]
+        provider = _aws_session(os.environ.get("AWS_PROFILE")) if any(file.is_file() for file in files) else None
+        return {} if provider is None else {"credential_provider": provider}
+    if scheme in ("az", "adl", "azure", "abfs", "abfss"):
+        names = [name for name in os.environ if name.startswith(_AZURE_PREFIXES) and name not in _AZURE_PLACES]
+        folder = Path(os.environ.get("AZURE_CONFIG_DIR") or "~/.azure").expanduser()
+        return {"use_azure_cli": True} if not names and (folder / "azureProfile.json").is_file() else {}
+    return {}
+
+
+@lru_cache(maxsize=1)
+def _aws_session(profile: str | None) -> Any:
+    """A credential provider with boto3's login; None without boto3, or if the files have none."""
+    try:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError:
+        return None
+    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]  # ships no types
+
+    try:
+        return Boto3CredentialProvider()
+    except (BotoCoreError, ValueError):
+        return None
