@@ -1,7 +1,8 @@
-"""The AWS region of a bucket, and the login of AWS's tools. Requests are signed for a region, and S3 refuses those signed for another one.
+"""The AWS region of a bucket, and the login of AWS's tools.
 
-S3 tells anyone the region of any bucket, in a header of its answer to a HEAD request, whatever the answer's status (S3
-API reference, HeadBucket: ``x-amz-bucket-region``). Other stores with the S3 API may not.
+Requests are signed for a region, and S3 refuses those signed for another one. It tells anyone the region of any bucket,
+in a header of its answer to a HEAD request, whatever the answer's status (S3 API reference, HeadBucket:
+``x-amz-bucket-region``). Other stores with the S3 API may not.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from broker.agent import bucket_region as tool_logins
+from broker.agent import aws as aws_tools
 from broker.app import clouds
 from broker.app.market import polling
 from broker.cli.terminal import Terminal
@@ -44,7 +44,7 @@ def aws(
     from tests.fakes.aws_cloud import get_products
 
     aws_server.clear()
-    tool_logins._aws_session.cache_clear()
+    aws_tools._aws_session.cache_clear()
     boto3.client("s3", endpoint_url=aws_server.url, region_name="us-east-1", **_keys())  # boto3 is slow the first time
     for variable in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(variable)
