@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.agent import bucket_region as module
+from broker.agent import aws as module
 from broker.agent.aws import REGION_VARIABLE, bucket_region
 from broker.agent.store import ObjectFolder, StoreTrouble
 from tests.fakes.server import FakeServer, HttpAnswer, HttpRequest

@@ -13,7 +13,7 @@ from broker.agent.formats import Intervals
 from broker.app.runs_root import attempt_keys
 from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker, Registries
-from broker.core.events import lifecycle as folding
+from broker.core.events import lifecycle
 from broker.core.values.clock import SystemClock
 from broker.engines.runfolder.run_folders import RunFolders
 from broker.reconciler.interpret import Patience
@@ -23,7 +23,7 @@ from tests.chaos.lying import Lying
 
 BRISK = Intervals(scan=0.2, mail=1.0, log=2.0, metrics=60.0, notice=0.2, patience=120.0)
 PATIENCE = Patience(start=timedelta(seconds=60), heartbeat=timedelta(seconds=15))
-SHORT_REST = mock.patch.object(folding, "_FIRST_REST", timedelta(seconds=15))
+SHORT_REST = mock.patch.object(lifecycle, "_FIRST_REST", timedelta(seconds=15))
 """Ten minutes for one pool would outlast the run. Whoever folds the events again does it with the same rest."""
 JUMPS = ("clock_forward", "clock_backward", "clock_over_midnight")
 

@@ -18,7 +18,6 @@ from datetime import timedelta
 from functools import partial
 
 from broker.core.events import events as ev
-from broker.core.events import lifecycle as folding
 from broker.core.events.agent_events import FROM_AGENT
 from broker.core.events.attempts import ImpossibleSequence, advance_attempt
 from broker.core.events.events import Event
@@ -267,7 +266,7 @@ def _extend(view: JobView, body: ev.Extended) -> JobView:
     if state is JobState.PAUSED_BUDGET:
         state = JobState.INTERRUPTED if view.attempts else JobState.QUEUED
     return replace(
-        folding.apply_extension(view),
+        apply_extension(view),
         state=state,
         max_cost=view.max_cost if body.max_cost is None else body.max_cost,
         max_duration=limit,
@@ -339,10 +338,10 @@ def _attempt_event(view: JobView, event: Event) -> JobView:
     if isinstance(body, ev.Launched):
         changed = replace(changed, waiting=None)
     if after.claimed_at is not None and before.claimed_at is None:
-        changed = folding.apply_claim(changed, after)
+        changed = apply_claim(changed, after)
     if after.state.final and not before.state.final:
-        changed = folding.apply_attempt_end(changed, after)
-    changed = folding.fold_empty_attempts(changed)
+        changed = apply_attempt_end(changed, after)
+    changed = fold_empty_attempts(changed)
     if number == view.extended_after and _is_first_stop(before, body):
         changed = replace(changed, extended_after=None)  # a grant does not cancel a later stop
     if number != view.attempt_count or view.state.final or after.state is before.state:
@@ -372,7 +371,7 @@ def _request_launch(view: JobView, event: Event, body: ev.LaunchRequested) -> Jo
         requested_at=event.at,
     )
     requested = replace(view, attempts=(*view.attempts, attempt), state=JobState.LAUNCHING, waiting=None)
-    return folding.fold_empty_attempts(requested)
+    return fold_empty_attempts(requested)
 
 
 def _job_state(before: JobState, attempt: AttemptView) -> JobState:
