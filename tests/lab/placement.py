@@ -7,6 +7,7 @@ options and seed give the same document.
     python -m tests.lab.placement traces/ --work 48h --deadline 52h --deadline 70h
     python -m tests.lab.placement a.json b.json --changeover 2m --changeover 30m --starts 30 --per-window --json
     python -m tests.lab.placement h100/ --zones together --policies gpubroker,eager-next-region,omniscient
+    python -m tests.lab.placement traces/ --history none --policies gpubroker,uniform-progress,levi,gepa,greedy
 """
 
 import os
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         "--policies", type=command.names, default=DEFAULT_POLICIES, help=", ".join((*POLICIES, OMNISCIENT))
     )
     parser.add_argument("--zones", choices=["apart", "together"], default="apart", help="may a job move between pools?")
+    parser.add_argument("--history", choices=["all", "none"], default="all", help="what strategies learn from")
     parser.add_argument("--pool", action="append", default=[], metavar="NAME", help="only this pool; repeatable")
     parser.add_argument("--on-demand-price", type=float, metavar="USD", help="if the trace has none; default: 3.06")
     parser.add_argument("--spot-price", type=float, metavar="USD", help="if the trace has none; default: 0.9731")
@@ -68,6 +70,7 @@ def main(arguments: Sequence[str]) -> int:
         from_fraction=given.from_part,
         to_fraction=given.to_part,
         together=given.zones == "together",
+        history=given.history == "all",
         zones=tuple(given.pool),
         prices=TracePrices(given.on_demand_price, given.spot_price, given.gang),
     )

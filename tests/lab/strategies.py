@@ -14,6 +14,7 @@ from broker.placement.strategy.situation import (
     StrategyDecision,
     StrategySession,
     StrategyTask,
+    slack,
 )
 from tests.lab.replay import ReplayMarket
 
@@ -99,9 +100,53 @@ class TimeSliced:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Levi:
+    """The best rule of the "can't be late" leaderboard (ADRS), submitted by LEVI; re-implemented.
+
+    Spot whenever it is there. Without it, on-demand is kept once started, and started when less slack is left than a
+    changeover, two ticks and a tenth of the work left.
+    """
+
+    task: StrategyTask
+
+    def decide(self, now: Situation) -> StrategyDecision:
+        return keep_deadline(self.task, now, self._wish(now))
+
+    def _wish(self, now: Situation) -> StrategyDecision:
+        task, spare = self.task, slack(self.task, now) - self.task.changeover
+        if spare <= task.tick + EPSILON and now.mode is not Mode.SPOT:
+            return StrategyDecision(Mode.ON_DEMAND, why="point of no return")
+        waits = now.mode is not Mode.ON_DEMAND and spare > 2 * task.tick + 0.1 * now.work_left
+        otherwise = StrategyDecision(Mode.IDLE if waits else Mode.ON_DEMAND, why="slack left" if waits else "tight")
+        return take_spot(now) or otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Gepa:
+    """The rule that GEPA submitted to the same leaderboard; re-implemented.
+
+    On-demand at the point of no return, even from a working spot machine; else spot whenever it is there. Without it,
+    on-demand is kept once started, and started when the slack beyond a changeover is under a fifth of the work left.
+    """
+
+    task: StrategyTask
+
+    def decide(self, now: Situation) -> StrategyDecision:
+        return keep_deadline(self.task, now, self._wish(now))
+
+    def _wish(self, now: Situation) -> StrategyDecision:
+        spare = slack(self.task, now) - self.task.changeover
+        if spare <= 0.05:
+            return StrategyDecision(Mode.ON_DEMAND, why="point of no return")
+        waits = now.mode is not Mode.ON_DEMAND and spare >= 0.2 * now.work_left
+        otherwise = StrategyDecision(Mode.IDLE if waits else Mode.ON_DEMAND, why="slack left" if waits else "tight")
+        return take_spot(now) or otherwise
+
+
 @dataclass
 class Preparation:
-    """History up to ``start`` and the model fitted to it, shared by the windows that begin there."""
+    """History up to ``start`` (0: none) and the model fitted to it, shared by the windows that begin there."""
 
     markets: Sequence[ReplayMarket]
     start: int
@@ -134,4 +179,6 @@ POLICIES: dict[str, Build] = {
     "on-demand": lambda preparation, market, task, longest: OnDemandOnly(task),
     "eager-next-region": lambda preparation, market, task, longest: EagerNextRegion(task),
     "time-sliced": lambda preparation, market, task, longest: TimeSliced(task),
+    "levi": lambda preparation, market, task, longest: Levi(task),
+    "gepa": lambda preparation, market, task, longest: Gepa(task),
 }

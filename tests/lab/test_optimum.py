@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategyTask
 from tests.counts import FULL
 from tests.lab.optimum import optimum
 from tests.lab.replay import PoolRecord, ReplayMarket, replay
-from tests.lab.strategies import EagerNextRegion, Greedy, OnDemandOnly, TimeSliced
+from tests.lab.strategies import POLICIES, Preparation
 
 
 class Script:
@@ -79,6 +78,7 @@ def test_agrees_with_brute_force(case: tuple[ReplayMarket, StrategyTask]) -> Non
 def test_is_never_above_a_policy(case: tuple[ReplayMarket, StrategyTask]) -> None:
     market, task = case
     least = optimum(market, 0, task)
-    for course in (OnDemandOnly(task), Greedy(task), UniformProgress(task), EagerNextRegion(task), TimeSliced(task)):
+    for name in POLICIES.keys() - {"gpubroker"}:
+        course = POLICIES[name](Preparation([market], 0), market, task, task)
         outcome = replay(market, 0, task, course)
-        assert outcome.missed or least <= outcome.cost + 1e-9, course
+        assert outcome.missed or least <= outcome.cost + 1e-9, name

@@ -13,7 +13,17 @@ from tests.lab.placement import main
 from tests.lab.windows import Request, measure
 
 HOUR = 3600.0
-ALL = ("gpubroker", "uniform-progress", "greedy", "eager-next-region", "time-sliced", "on-demand", "omniscient")
+ALL = (
+    "gpubroker",
+    "uniform-progress",
+    "greedy",
+    "eager-next-region",
+    "time-sliced",
+    "levi",
+    "gepa",
+    "on-demand",
+    "omniscient",
+)
 QUICK = ("--work", "8h", "--deadline", "10h", "--starts", "2", "--workers", "1")
 
 
@@ -56,6 +66,17 @@ def test_the_document(request_: Request, capsys: pytest.CaptureFixture[str]) -> 
         ratio = sum(cost for cost, _ in costs) / sum(optimum for _, optimum in costs)
         assert cell["ratio_mean"] == pytest.approx(ratio, abs=1e-5)
     assert printed(capsys, "--traces", request_.traces[0], *QUICK, *options) == found
+
+
+@pytest.mark.parametrize("history", [True, False])
+def test_without_history_nothing_before_a_window_counts(request_: Request, history: bool) -> None:
+    asked = replace(request_, policies=("gpubroker",), deadlines=[10 * HOUR], history=history)
+    before, _ = measure(asked)
+    for path in request_.traces[0].iterdir():
+        trace = json.loads(path.read_text())
+        trace["data"][:300] = [1, 1, 1, 1, 1, 0] * 50
+        path.write_text(json.dumps(trace))
+    assert (measure(asked)[0] == before) is not history
 
 
 @pytest.mark.parametrize(

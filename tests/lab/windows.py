@@ -101,7 +101,8 @@ class Request:
     """The replay to run. Durations in seconds.
 
     ``traces``: files or folders. ``together``: the pools of a family are zones that one job may choose between.
-    ``zones``: only pools of these names. ``starts``: windows per pool, fewer if the trace is too short.
+    ``history``: whether strategies learn from what is before a window's start. ``zones``: only pools of these names.
+    ``starts``: windows per pool, fewer if the trace is too short.
     """
 
     traces: Sequence[Path]
@@ -114,6 +115,7 @@ class Request:
     from_fraction: float = 0.5
     to_fraction: float = 1.0
     together: bool = False
+    history: bool = True
     zones: Sequence[str] = ()
     prices: TracePrices = field(default_factory=TracePrices)
 
@@ -169,7 +171,7 @@ def _work(start: int) -> list[tuple[Key, Window]]:
 def _replay_start(request: Request, markets: Sequence[ReplayMarket], start: int) -> list[tuple[Key, Window]]:
     """All windows that begin at one tick: they share the history."""
     longest = max(request.deadlines)
-    preparation = Preparation(markets, start)
+    preparation = Preparation(markets, start if request.history else 0)
     windows: list[tuple[Key, Window]] = []
     for market, changeover, deadline in product(markets, request.changeovers, request.deadlines):
         task = StrategyTask(request.work, deadline, changeover, market.gap_seconds)

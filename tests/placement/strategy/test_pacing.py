@@ -5,7 +5,7 @@ import pytest
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.situation import StrategySession, StrategyTask
 from tests.lab.replay import PoolRecord, ReplayMarket, ReplayOutcome, ReplayStep, replay
-from tests.lab.strategies import OnDemandOnly
+from tests.lab.strategies import Gepa, Levi, OnDemandOnly
 
 HOUR = 3600.0
 
@@ -65,3 +65,28 @@ def test_uniform_progress_takes_spot_at_once_and_is_idle_after_a_loss_when_ahead
 def test_on_demand_only_costs_work_and_one_boot() -> None:
     job = task(4, 8, 0.25)
     assert run("11111111", OnDemandOnly(job), job)[0].cost == pytest.approx(4.25 * 3)
+
+
+def test_levi_waits_with_a_changeover_two_ticks_and_a_tenth_of_the_work_to_spare_and_keeps_on_demand_until_spot() -> (
+    None
+):
+    # Waiting needs 0.25 + 2 + 0.4 h of slack: 4 and 3 h suffice, 2 do not. On-demand stays at 3; spot at 4.
+    job = task(4, 8, 0.25)
+    outcome, modes = run("00001111", Levi(job), job)
+    assert modes == "iioosss"
+    assert outcome.cost == pytest.approx(2 * 3 + 2.5 * 1)
+
+
+def test_gepa_waits_with_a_changeover_and_a_fifth_of_the_work_to_spare() -> None:
+    # Waiting needs 0.25 + 0.8 h of slack: 2 h suffice, 1 does not. On-demand stays at 4; spot at 5.
+    job = task(4, 8, 0.25)
+    outcome, modes = run("000001111", Gepa(job), job)
+    assert modes == "iiioosss"
+    assert outcome.cost == pytest.approx(2 * 3 + 2.5 * 1)
+
+
+def test_at_the_point_of_no_return_gepa_leaves_a_spot_machine_that_levi_does_not_start() -> None:
+    # Half an hour of slack, a boot of a quarter: one boot on spot leaves just the other.
+    job = task(4, 4.5, 0.25)
+    assert run("11111", Gepa(job), job)[1] == "soooo"
+    assert run("11111", Levi(job), job)[1] == "ooooo"
