@@ -14,7 +14,7 @@ from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.actors import EntryPoint
 from broker.core.errors import AskAPerson, Throttled
-from broker.server.api.limits import RequestRate, WrongTokens
+from broker.server.api.limits import RequestRate, WrongTokens, network_of
 from broker.server.api.paths import ADMISSION
 
 log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ def authenticate_token(wrong_tokens: WrongTokens, request: Request, token: str, 
     `TooManyWrongTokens` if the address has sent too many wrong ones."""
     if not token:
         raise SignInNeeded
-    address = address_of(request)
+    address = network_of(address_of(request))
     if wait := wrong_tokens.wait(address, token):
         raise TooManyWrongTokens(wait)
     result = enters()

@@ -13,13 +13,13 @@ from broker.app.service.metrics import SETTING, ServiceResponder, parse_address
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput
 from broker.server.api.application import application
+from broker.server.api.connections import Connection, Listener
 from broker.server.api.transport import Transport
 
 ApplicationFactory = Callable[[Broker, ServiceResponder, Pulses, Transport], ASGIApp]
 """Creates the ASGI application for requests that arrive over this transport."""
 _GRACE = 5  # seconds for requests that are under way at the end
 _CHECK_EVERY = 0.5  # seconds between two checks whether the server still runs
-_MAX_CONNECTIONS = 200  # connections at the same time; further ones are answered with 503
 
 
 class TeamServer:
@@ -55,7 +55,9 @@ class TeamServer:
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,  # X-Forwarded-For is not trusted
-                limit_concurrency=_MAX_CONNECTIONS,
+                http=Connection,
+                loop="asyncio",  # its sockets are Python's, so that `Listener` counts them
+                ws="none",
                 timeout_graceful_shutdown=_GRACE,
                 ssl_certfile=transport.certificate,
                 ssl_keyfile=transport.key,
@@ -88,7 +90,7 @@ class TeamServer:
             ) from error
 
 
-def _bind(host: str, port: int, listen: str) -> socket.socket:
+def _bind(host: str, port: int, listen: str) -> Listener:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=512)
@@ -96,5 +98,4 @@ def _bind(host: str, port: int, listen: str) -> socket.socket:
         raise InvalidInput(
             f"cannot listen on {listen}: {error.strerror or error}", where=SETTING, hint="another port, or off"
         ) from error
-    listener.set_inheritable(False)
-    return listener
+    return Listener(listener)

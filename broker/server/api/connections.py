@@ -1,0 +1,107 @@
+"""Connections of the server: how many may be open, and how long each may keep the server waiting."""
+
+import asyncio
+import socket
+from collections import defaultdict
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from broker.server.api.limits import network_of
+
+
+class Listener(socket.socket):
+    """A listening socket that limits open connections, before TLS begins. Not thread-safe: for one event loop.
+
+    ``per_network``: the most of one network (`network_of`); further ones are closed unanswered. ``most``: the most in
+    all; then a network's new connection closes the oldest one of the network that has the most, so that neither health
+    checks nor people wait behind connections that send nothing.
+    """
+
+    def __init__(self, bound: socket.socket, *, per_network: int = 100, most: int = 500) -> None:
+        super().__init__(bound.family, bound.type, bound.proto, bound.detach())
+        self._per_network = per_network
+        self._most = most
+        self._open: defaultdict[str, dict[socket.socket, None]] = defaultdict(dict)
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Raises `ConnectionAbortedError`, which asyncio skips, for a connection beyond the limits."""
+        raw, address = super().accept()
+        network = network_of(address[0])
+        if not self._has_room(network):
+            raw.close()
+            raise ConnectionAbortedError
+        connection = _CountedSocket(raw, self, network)
+        self._open[network][connection] = None
+        return connection, address
+
+    def _has_room(self, network: str) -> bool:
+        count = len(self._open[network])
+        if count >= self._per_network:
+            return False
+        if sum(map(len, self._open.values())) >= self._most:
+            largest = max(self._open, key=lambda name: len(self._open[name]))
+            if len(self._open[largest]) <= count:
+                return False
+            oldest = next(iter(self._open[largest]))
+            self.forget(oldest, largest)
+            oldest.shutdown(socket.SHUT_RDWR)
+        return True
+
+    def forget(self, connection: socket.socket, network: str) -> None:
+        """Count the connection no longer."""
+        self._open[network].pop(connection, None)
+        if not self._open[network]:
+            del self._open[network]
+
+
+class _CountedSocket(socket.socket):
+    def __init__(self, raw: socket.socket, listener: Listener, network: str) -> None:
+        super().__init__(raw.family, raw.type, raw.proto, raw.detach())
+        self._listener = listener
+        self._network = network
+
+    def close(self) -> None:
+        self._listener.forget(self, self._network)
+        super().close()
+
+
+class Connection(H11Protocol):
+    """A connection that is closed if the client does not send a whole header, a part of the body or take a part of the
+    answer between two checks. uvicorn limits only the time between two requests."""
+
+    patience = 15.0
+    """Seconds between two checks."""
+    least_bytes = 4_000
+    """Bytes of a body that are progress."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._received = 0
+        self._check(None)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._next_check.cancel()
+        super().connection_lost(exc)
+
+    def _check(self, earlier: object) -> None:
+        awaited = self._awaited()
+        if awaited is not None and awaited == earlier:
+            self.transport.abort()
+        else:
+            self._next_check = self.loop.call_later(self.patience, self._check, awaited)
+
+    def _awaited(self) -> object:
+        """What the client has to do next, equal until it makes progress; None while it waits for the server."""
+        if self.flow.write_paused:
+            return "reads", self.transport.get_write_buffer_size()
+        if self.conn.their_state is h11.IDLE:
+            return "header", self.cycle
+        if self.conn.their_state is h11.SEND_BODY and not self.flow.read_paused:
+            return self.cycle, self._received // self.least_bytes
+        return None

@@ -1,0 +1,77 @@
+"""Attacks on the server from a real socket: connections that send nothing, or too slowly."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import httpx
+import pytest
+
+from broker.server.api.connections import Connection
+from broker.server.api.limits import network_of
+from broker.server.api.team_server import TeamServer
+from tests.server.test_listening import answering
+from tests.server.world import Company
+
+ATTACKER = "127.0.0.2"  # of the loopback network, like the addresses after it
+
+
+@contextmanager
+def silent(server: TeamServer, count: int, addresses: tuple[str, ...] = (ATTACKER,)) -> Iterator[list[socket.socket]]:
+    """Connections from each of the addresses that send nothing."""
+    with ExitStack() as stack:
+        at = ("127.0.0.1", server.port)
+        opened = [
+            stack.enter_context(socket.create_connection(at, timeout=10, source_address=(address, 0)))
+            for address in addresses
+            for _ in range(count)
+        ]
+        yield opened
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the server closes the connection; waits for it."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.fixture
+def endless_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connection, "patience", 600.0)
+
+
+@pytest.mark.usefixtures("endless_patience")
+def test_connections_that_send_nothing_stop_nobody_else(world: Company) -> None:
+    with answering(world.broker) as server, silent(server, 215) as opened:
+        assert all(is_closed(connection) for connection in opened[100:])
+        assert httpx.get(f"{server.url}/healthz").status_code == 200
+
+
+@pytest.mark.usefixtures("endless_patience")
+def test_the_largest_of_many_addresses_makes_room(world: Company) -> None:
+    addresses = tuple(f"127.0.0.{number}" for number in range(2, 7))
+    with answering(world.broker) as server, silent(server, 100, addresses) as opened:
+        assert httpx.get(f"{server.url}/healthz").status_code == 200
+        assert is_closed(opened[0])
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /healthz HTTP/1.1\r\nHost: gpus",
+        b"POST /api/v1/token HTTP/1.1\r\nHost: gpus\r\nContent-Length: 100\r\n\r\nclient_id=",
+    ],
+)
+def test_half_a_request_is_not_waited_for(world: Company, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(Connection, "patience", 0.01)
+    with answering(world.broker) as server, silent(server, 1) as (connection,):
+        connection.sendall(sent)
+        assert is_closed(connection)
+
+
+def test_one_network_is_one_address() -> None:
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1") != network_of("2001:db8:0:1::1")
+    assert network_of("::ffff:192.0.2.1") == "192.0.2.1"
