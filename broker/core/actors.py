@@ -6,6 +6,7 @@ other code asks the operating system for the user, so that a server can act for 
 
 from dataclasses import dataclass
 from enum import StrEnum
+from ipaddress import IPv6Address, IPv6Network, ip_address
 
 
 class Role(StrEnum):
@@ -60,3 +61,14 @@ class ProcessAccount:
 
     user: str
     for_others: bool = False
+
+
+def network_of(address: str) -> str:
+    """What limits by address count together: the address, or for IPv6 its /64, of which one host has every address."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if not isinstance(parsed, IPv6Address):
+        return address
+    return str(parsed.ipv4_mapped or IPv6Network((int(parsed), 64), strict=False))

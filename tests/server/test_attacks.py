@@ -1,4 +1,4 @@
-"""Attacks on the server from a real socket: connections that send nothing, or too slowly."""
+"""Attacks on the server from a real socket: connections that send nothing, or too slowly; codes for nobody."""
 
 import socket
 from collections.abc import Iterator
@@ -7,8 +7,9 @@ from contextlib import ExitStack, contextmanager
 import httpx
 import pytest
 
+from broker.core.actors import network_of
 from broker.server.api.connections import Connection
-from broker.server.api.limits import network_of
+from broker.server.api.paths import GRANT
 from broker.server.api.team_server import TeamServer
 from tests.server.test_listening import answering
 from tests.server.world import Company
@@ -75,3 +76,18 @@ def test_half_a_request_is_not_waited_for(world: Company, monkeypatch: pytest.Mo
 def test_one_network_is_one_address() -> None:
     assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1") != network_of("2001:db8:0:1::1")
     assert network_of("::ffff:192.0.2.1") == "192.0.2.1"
+
+
+def test_codes_for_one_address_are_few_and_leave_the_rest_to_others(world: Company) -> None:
+    form = {"client_id": "gpubroker", "client_name": "laptop"}
+    with answering(world.broker) as server:
+        attacker, other = (
+            httpx.Client(base_url=f"{server.url}/api/v1", transport=httpx.HTTPTransport(local_address=address))
+            for address in (ATTACKER, "127.0.0.1")
+        )
+        with attacker, other:
+            begun = [attacker.post("/device_authorization", data=form) for _ in range(21)]
+            assert [answer.status_code for answer in begun] == [200] * 20 + [429]
+            assert other.post("/device_authorization", data=form).status_code == 200
+            poll = {"client_id": "gpubroker", "grant_type": GRANT, "device_code": begun[0].json()["device_code"]}
+            assert attacker.post("/token", data=poll).json() == {"error": "authorization_pending"}

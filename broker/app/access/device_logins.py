@@ -23,7 +23,7 @@ from broker.core.errors import InvalidInput, Throttled
 
 TOKEN_LIFETIME = timedelta(days=30)
 """The lifetime of a token that a login creates (wall clock)."""
-_MAX_OPEN_LOGINS = 1_000  # logins that are open at once; each ends after ten minutes
+_MAX_OPEN_LOGINS, _MAX_OF_NETWORK = 1_000, 20  # logins that are open at once; each ends after ten minutes
 _MAX_CLIENT_LENGTH = 60
 _SLACK = timedelta(seconds=1)  # for a program whose clock or network is not exact
 
@@ -51,7 +51,7 @@ def begin_login(broker: Broker, client: str, scopes: frozenset[TokenScope], *, a
     decides; ``address``: where the request comes from. The codes expire after ten minutes.
 
     Raises `InvalidInput` for a name that is not one short line or without scopes, and `Throttled` while too many logins
-    are open.
+    are open, in all or from the address.
     """
     if not is_one_line(client) or not 0 < len(client) <= _MAX_CLIENT_LENGTH:
         raise InvalidInput(f"expected one line of 1 to {_MAX_CLIENT_LENGTH} characters", where="client_name")
@@ -63,7 +63,9 @@ def begin_login(broker: Broker, client: str, scopes: frozenset[TokenScope], *, a
     ends = now + VALID * broker.clock.scale
     login = DeviceLogin(digest_of(codes.device_code), codes.user_code, client, address, scopes, now, ends)
     with broker.store.access.writing() as tx:
-        if tx.device_login_of(codes.user_code) is not None or not tx.begin_device_login(login, most=_MAX_OPEN_LOGINS):
+        if tx.device_login_of(codes.user_code) is not None or not tx.begin_device_login(
+            login, most=_MAX_OPEN_LOGINS, per_network=_MAX_OF_NETWORK
+        ):
             raise Throttled("too many logins are open", after=60.0, hint="wait a minute, and begin again")
     return codes
 

@@ -12,9 +12,9 @@ from broker.app.access.callers import Caller, missing_permission
 from broker.app.access.tokens import authenticate
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
-from broker.core.actors import EntryPoint
+from broker.core.actors import EntryPoint, network_of
 from broker.core.errors import AskAPerson, Throttled
-from broker.server.api.limits import RequestRate, WrongTokens, network_of
+from broker.server.api.limits import RequestRate, WrongTokens
 from broker.server.api.paths import ADMISSION
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from broker.server.api.limits import network_of
+from broker.core.actors import network_of
 
 
 class Listener(socket.socket):

@@ -5,24 +5,12 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
 
 from broker.agent.store import ObjectFolder
 from broker.core.access.api_tokens import digest_of
 from broker.core.errors import InvalidInput, Throttled
 from broker.core.values.units import print_size
-
-
-def network_of(address: str) -> str:
-    """What limits by address count together: the address, or for IPv6 its /64, of which one host has every address."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return address
-    if not isinstance(parsed, IPv6Address):
-        return address
-    return str(parsed.ipv4_mapped or IPv6Network((int(parsed), 64), strict=False))
 
 
 class WrongTokens:

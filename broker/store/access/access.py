@@ -13,6 +13,7 @@ from sqlalchemy.orm import join
 from broker.core.access.api_tokens import ApiToken, AuditRecord
 from broker.core.access.people import Person
 from broker.core.access.sessions import SESSION_LABELS, DeviceLogin, PageSession, PendingSignIn, SignInLink
+from broker.core.actors import network_of
 from broker.store.engine.database import Database
 from broker.store.engine.fields import columns_of, from_micros, to_micros, value_of
 from broker.store.schema.access import (
@@ -208,10 +209,12 @@ class AccessWriter(AccessReader):
         """Delete all sessions of a person; returns their number."""
         return self._drop(PageSessionRow, PageSessionRow.person == person)
 
-    def begin_device_login(self, login: DeviceLogin, *, most: int) -> bool:
-        """Delete expired logins, and store a new one; False, without storing it, if there are ``most`` already."""
+    def begin_device_login(self, login: DeviceLogin, *, most: int, per_network: int) -> bool:
+        """Delete expired logins, and store a new one; False, without storing it, if there are ``most`` already, or
+        ``per_network`` of its network (`network_of`)."""
         self._drop(DeviceLoginRow, DeviceLoginRow.ends_at <= to_micros(login.made_at))
-        if (self._connection.scalar(select(func.count()).select_from(DeviceLoginRow)) or 0) >= most:
+        networks = [network_of(address) for address in self._connection.scalars(select(DeviceLoginRow.address))]
+        if len(networks) >= most or networks.count(network_of(login.address)) >= per_network:
             return False
         self.keep_device_login(login)
         return True
