@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 from urllib.parse import urlsplit
@@ -93,7 +94,10 @@ class PollSettings(BaseModel):
 
 class ServeSettings(BaseModel):
     """``listen``: the address, HOST:PORT, at which `gpubroker serve` answers ``/healthz`` and ``/metrics``, or ``off``.
-    ``token``: the bearer token that every request must carry; required if others can reach the address.
+    ``token``: the bearer token for ``/metrics`` and the details of ``/healthz``; without it there are no metrics.
+    ``public_url``: where people reach the server, such as ``https://gpus.example.org``, if a proxy in front of it adds
+    TLS; links, cookies and checks of host and origin follow it. ``trusted_proxies``: addresses and networks of such
+    proxies, whose ``X-Forwarded-For`` says who asks.
     ``jobs_here``: jobs that people submit over the network may run on this machine: under the account of
     the service, which can read its database and its providers' credentials. ``requests_per_minute``: of one token,
     without uploads and downloads of files. ``max_uploads``: bytes of one person's uploads in all."""
@@ -102,9 +106,21 @@ class ServeSettings(BaseModel):
 
     listen: str = "127.0.0.1:9464"
     token: SecretStr | None = None
+    public_url: str | None = None
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     jobs_here: bool = False
     requests_per_minute: int = Field(default=600, ge=1, le=1_000_000)
     max_uploads: Size = 100 * 10**9
+
+    @field_validator("public_url")
+    @classmethod
+    def _check_url(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url.rstrip("/"))
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path or parts.query or parts.username:
+            raise ValueError(f"expected https://HOST without a path; got {url!r}")
+        return parts.geturl()
 
 
 class RouteSettings(BaseModel):

@@ -100,6 +100,7 @@ RENAMES: Mapping[str, str] = {
     "report chargeback": "is now `gpubroker report showback --freeze`; `gpubroker report showback --frozen` shows it",
     "report charges fetch": "is now `gpubroker report charges`",
     "report charges import": "is now `gpubroker report charges FILE`",
+    "serve --plain-http": "was removed: set `public_url` under [serve] to the https address of the proxy",
     "simulate": "was removed: use `gpubroker policy apply --dry-run` or, in a checkout, `python -m tests.lab.simulate`",
     "ssh-config": "is now `gpubroker ssh JOB --config`",
     "ssh-proxy": "is now part of `gpubroker ssh`: `gpubroker ssh JOB --config` writes the ProxyCommand",

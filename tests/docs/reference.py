@@ -163,7 +163,7 @@ def settings_page() -> Iterator[str]:
 
 def metrics_page() -> Iterator[str]:
     """Each metric as the service names it."""
-    yield "# Metrics\n`gpubroker serve` answers `/metrics` in Prometheus' text format.\n"
+    yield "# Metrics\n`gpubroker serve` answers `/metrics` in Prometheus' text format, for the token under `[serve]`.\n"
     rows: list[tuple[str, str]] = []
     for node in ast.walk(ast.parse(Path(metrics.__file__).read_text("utf-8"))):
         arguments = node.args[:2] if isinstance(node, ast.Call) else []

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from ipaddress import ip_network
 
 import httpx
 import pytest
@@ -11,8 +12,10 @@ from broker.core.actors import network_of
 from broker.server.api.connections import Connection
 from broker.server.api.paths import GRANT
 from broker.server.api.team_server import TeamServer
+from broker.server.api.transport import Transport
+from broker.server.page.application import with_page
 from tests.server.test_listening import answering
-from tests.server.world import Company
+from tests.server.world import Company, bearer
 
 ATTACKER = "127.0.0.2"  # of the loopback network, like the addresses after it
 
@@ -91,3 +94,44 @@ def test_codes_for_one_address_are_few_and_leave_the_rest_to_others(world: Compa
             assert other.post("/device_authorization", data=form).status_code == 200
             poll = {"client_id": "gpubroker", "grant_type": GRANT, "device_code": begun[0].json()["device_code"]}
             assert attacker.post("/token", data=poll).json() == {"error": "authorization_pending"}
+
+
+def behind_proxy(client: httpx.Client, number: int) -> int:
+    """The status of a wrong token of an invented person at the address 10.0.0.NUMBER, as a proxy passes it on."""
+    headers = bearer(f"gpb_{'0' * 12}_{number:064}") | {"X-Forwarded-For": f"192.0.2.1, 10.0.0.{number}"}
+    return client.get("/api/v1/me", headers=headers).status_code
+
+
+def test_who_guesses_behind_a_proxy_stops_nobody_else_and_is_on_record(world: Company) -> None:
+    proxied = Transport(public_url="https://gpus.example", proxies=(ip_network("127.0.0.1"),))
+    with answering(world.broker, proxied) as server, httpx.Client(base_url=server.url) as client:
+        assert [behind_proxy(client, 7) for _ in range(21)] == [401] * 20 + [429]
+        assert behind_proxy(client, 8) == 401
+        headers = bearer(world.token("mia")) | {"X-Forwarded-For": "10.0.0.9", "Idempotency-Key": "a" * 36}
+        assert client.post(f"/api/v1/jobs/{world.mine}/cancel", headers=headers).status_code == 200
+        with silent(server, 120, ("127.0.0.1",)):
+            assert client.get("/healthz").status_code == 200
+    with world.broker.store.access.reading() as reader:
+        assert next(record.origin for _, record in reader.audit(limit=1)) == "api 10.0.0.9"
+
+
+def test_the_public_url_is_scheme_host_and_origin(world: Company) -> None:
+    public = "https://gpus.example"
+    token, page_at = world.token("mia"), {"Host": "gpus.example", "X-Forwarded-Proto": "http"}
+    with answering(world.broker, Transport(public_url=public), with_page) as server:
+        with httpx.Client(base_url=server.url, headers=page_at) as client:
+            signed = client.post("/sign-in", data={"token": token}, headers={"Origin": public})
+            assert signed.headers["set-cookie"].startswith("__Host-gpubroker=")
+            assert "max-age" in signed.headers["strict-transport-security"]
+            for origin in ("http://gpus.example", "https://gpus.example:8443", server.url):
+                forged = client.post("/sign-in", data={"token": token}, headers={"Origin": origin})
+                assert forged.status_code == 403
+            form = {"client_id": "gpubroker", "client_name": "laptop"}
+            begun = client.post("/api/v1/device_authorization", data=form).json()
+            assert begun["verification_uri"] == f"{public}/device"
+            assert client.get("/metrics").status_code == 401
+        statuses = [httpx.get(f"{server.url}{path}", headers={"Host": "evil.example"}).status_code for path in PATHS]
+        assert statuses == [400, 400, 200]
+
+
+PATHS = ("/sign-in", "/api/v1/me", "/healthz")

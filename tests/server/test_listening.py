@@ -13,8 +13,8 @@ import trustme
 from broker.app.service.health import Pulses
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
-from broker.server.api.application import MAX_BODY
-from broker.server.api.team_server import TeamServer
+from broker.server.api.application import MAX_BODY, application
+from broker.server.api.team_server import ApplicationFactory, TeamServer
 from broker.server.api.transport import Transport
 from tests.server.world import Company, bearer
 
@@ -22,8 +22,10 @@ HTTP = Transport()
 
 
 @contextmanager
-def answering(broker: Broker, transport: Transport = HTTP) -> Iterator[TeamServer]:
-    server, stop = TeamServer(broker, Pulses(), "127.0.0.1:0", None, transport), threading.Event()
+def answering(
+    broker: Broker, transport: Transport = HTTP, answers: ApplicationFactory = application
+) -> Iterator[TeamServer]:
+    server, stop = TeamServer(broker, Pulses(), "127.0.0.1:0", None, transport, answers), threading.Event()
     thread = threading.Thread(target=server.run, args=(stop,))
     thread.start()
     try:
@@ -73,7 +75,7 @@ def test_with_tls(world: Company, tmp_path: Path) -> None:
         ("[::]:0", lambda folder: HTTP, "unencrypted"),
         ("127.0.0.1:0", lambda folder: Transport(certificate=folder / "c.pem"), "certificate and its key"),
         ("127.0.0.1:0", lambda folder: Transport(folder / "c.pem", folder / "k.pem"), "TLS cannot be set up"),
-        ("0.0.0.0:0", lambda folder: Transport(plain=True), "there is no token"),  # of the service's own
+        ("0.0.0.0:0", lambda folder: Transport(public_url="http://gpus.example"), "unencrypted"),
         ("nonsense", lambda folder: HTTP, "is not an address"),
     ],
 )
@@ -89,8 +91,8 @@ def test_a_port_in_use_is_told(world: Company) -> None:
         TeamServer(world.broker, Pulses(), f"127.0.0.1:{server.port}", None, HTTP)
 
 
-def test_a_flag_allows_a_proxy_in_front() -> None:
-    assert Transport(plain=True).is_safe("0.0.0.0")
+def test_a_public_url_with_tls_allows_a_proxy_in_front() -> None:
+    assert Transport(public_url="https://gpus.example").is_safe("0.0.0.0")
     assert not HTTP.is_safe("0.0.0.0")
     assert HTTP.is_safe("::1")
     assert MAX_BODY == 1_000_000

@@ -56,5 +56,5 @@ def test_the_api_says_when_to_come_back_and_lets_others_and_files_through(seen_w
 def _with(world: Company, settings: object) -> TestClient:
     broker = copy(world.broker)
     broker.settings = settings  # type: ignore[assignment]  # the same store, other settings
-    app = api(broker, ServiceResponder(broker, Pulses(), "127.0.0.1", None), WrongTokens(), Transport())
+    app = api(broker, ServiceResponder(broker, Pulses(), None), WrongTokens(), Transport())
     return client_of(Envelope(app))

@@ -86,7 +86,7 @@ class Company:
 
     @cached_property
     def app(self) -> FastAPI:
-        return api(self.broker, ServiceResponder(self.broker, Pulses(), "127.0.0.1", None), self.wrong, Transport())
+        return api(self.broker, ServiceResponder(self.broker, Pulses(), None), self.wrong, Transport())
 
     @cached_property
     def client(self) -> TestClient:

@@ -1,6 +1,6 @@
 """``/healthz`` for load balancers and ``/metrics`` for Prometheus.
 
-Binds to loopback by default; on any other address every request must carry the token (``Authorization: Bearer …``).
+Everybody may ask whether the service is healthy; reasons and metrics need the token (``Authorization: Bearer …``).
 Figures about jobs and prices are read from the store at each request.
 """
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SETTING = "GPUBROKER_SERVE__LISTEN"
 TOKEN = "GPUBROKER_SERVE__TOKEN"  # noqa: S105  # the variable's name
+PUBLIC_PATHS = ("/healthz", "/metrics")
 _TIMEOUT = 10.0  # seconds that a client may take to send its request
 
 
@@ -46,13 +47,8 @@ def is_loopback(host: str) -> bool:
 class ServiceResponder:
     """The responses of ``/healthz`` and ``/metrics``."""
 
-    def __init__(self, broker: Broker, health: Pulses, host: str, token: str | None) -> None:
-        """Raises `InvalidInput` for a host that other machines can reach if there is no token, and `MissingExtra`
-        without prometheus-client."""
-        if not token and not is_loopback(host):
-            raise InvalidInput(
-                f"others can reach {host}, and there is no token", where=SETTING, hint=f"set {TOKEN}, or use 127.0.0.1"
-            )
+    def __init__(self, broker: Broker, health: Pulses, token: str | None) -> None:
+        """Raises `MissingExtra` without prometheus-client."""
         try:
             import prometheus_client
         except ImportError as error:
@@ -65,13 +61,16 @@ class ServiceResponder:
 
     def answer(self, path: str, authorization: str) -> tuple[int, str, bytes]:
         """Status, content type and body."""
-        if self._token and not hmac.compare_digest(authorization.encode(), f"Bearer {self._token}".encode()):
-            return 401, "text/plain", b"a token is needed: Authorization: Bearer ...\n"
+        is_trusted = bool(self._token) and hmac.compare_digest(authorization.encode(), f"Bearer {self._token}".encode())
         if path == "/healthz":
             failing = self._health.ill()
-            duties = {name: pulse.standing for name, pulse in self._health.pulses().items()}
-            body = json.dumps({"healthy": not failing, "duties": duties, "ill": failing}).encode() + b"\n"
-            return (503 if failing else 200), "application/json", body
+            document: dict[str, Any] = {"healthy": not failing}
+            if is_trusted:
+                duties = {name: pulse.standing for name, pulse in self._health.pulses().items()}
+                document |= {"duties": duties, "ill": failing}
+            return (503 if failing else 200), "application/json", json.dumps(document).encode() + b"\n"
+        if path == "/metrics" and not is_trusted:
+            return 401, "text/plain", f"expected Authorization: Bearer, with the value of {TOKEN}\n".encode()
         if path == "/metrics":
             from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
@@ -87,7 +86,7 @@ class MetricsPage:
     def __init__(self, broker: Broker, health: Pulses, listen: str, token: str | None) -> None:
         """Raises as `ServiceResponder`, and `InvalidInput` for an invalid address or one in use."""
         host, port = parse_address(listen)
-        self.answer = ServiceResponder(broker, health, host, token).answer
+        self.answer = ServiceResponder(broker, health, token).answer
         try:
             self._server = ThreadingHTTPServer((host, port), self._handler())
         except OSError as error:

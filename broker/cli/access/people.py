@@ -79,7 +79,7 @@ def invite(
 
         _show_person(terminal, link(broker, name, subject, by=terminal.actor))
         return
-    base = (url or f"http://{broker.settings.serve.listen}").rstrip("/")
+    base = (url or broker.settings.serve.public_url or f"http://{broker.settings.serve.listen}").rstrip("/")
     new_link = use_case(broker, name, by=terminal.actor, administrator=administrator, lifetime=lifetime)
     created = CreatedLink.of(new_link, base)
     if not as_json:

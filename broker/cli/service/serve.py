@@ -51,9 +51,6 @@ def serve(
         Path | None, typer.Option("--tls-cert", metavar="FILE", help="TLS certificate (chain) in PEM.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key in PEM.")] = None,
-    plain_http: Annotated[
-        bool, typer.Option("--plain-http", help="Serve without TLS on any address, because a proxy in front adds TLS.")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run the broker: place and watch jobs, poll prices, send alerts, answer the API, show the web UI.
@@ -62,10 +59,10 @@ def serve(
     Runs until Ctrl-C or SIGTERM. If several instances share a store, one looks after jobs and one polls prices; the
     others stand by and take over. Without an instance, running jobs continue, but no job is re-placed.
     GPUBROKER_PRICES__<NAME>__EVERY sets a provider's poll interval; by default it follows from the maximum age of its
-    prices. The web UI and the API (/api/v1) need the extra `server`; on an address other than loopback they need TLS or
-    --plain-http. They accept the tokens of `gpubroker tokens create`, the web UI also the links of `gpubroker people
-    invite`; on a terminal, it prints such a link for the first administrator until there is one. With --json, the
-    document printed at the end counts polls and passes over the jobs.
+    prices. The web UI and the API (/api/v1) need the extra `server`; on an address other than loopback they need TLS,
+    or `public_url` under [serve] if a proxy adds it. They accept the tokens of `gpubroker tokens create`, the web UI
+    also the links of `gpubroker people invite`; on a terminal, it prints such a link for the first administrator until
+    there is one. With --json, the document printed at the end counts polls and passes over the jobs.
     """
     from broker.app.market.polling import PollDuty
     from broker.app.market.watches import WatchDuty
@@ -111,7 +108,9 @@ def serve(
     duty_types = (SweepDuty, ChargesDuty, PurchaseDuty, CapacityCheckDuty, RetentionDuty, LaunchEndDuty)
     duties += [duty_type(broker, say=say) for duty_type in duty_types]
     pulses.begins(ReconcileDuty.name)
-    http_duty = _start_http_duty(broker, terminal.actor, pulses, listen, Transport(tls_cert, tls_key, plain_http), say)
+    settings = broker.settings.serve
+    transport = Transport(tls_cert, tls_key, settings.public_url, settings.trusted_proxies)
+    http_duty = _start_http_duty(broker, terminal.actor, pulses, listen, transport, say)
     if http_duty is not None:
         duties.append(http_duty)
     log_to_file(broker.settings.home)
@@ -175,7 +174,7 @@ def _build_http_server(
 
             server = TeamServer(broker, pulses, listen_address, token, transport, with_page)
             say(f"the web UI is at {server.url}/")
-            _invite_first_administrator(broker, actor, server.url, say)
+            _invite_first_administrator(broker, actor, transport.public_url or server.url, say)
         say(f"the API is at {server.url}/api/v1; `gpubroker tokens create` makes tokens")
         return server
     return MetricsPage(broker, pulses, listen_address, token)

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from broker.app.documents import json_text
 from broker.app.service.health import Pulses
-from broker.app.service.metrics import ServiceResponder
+from broker.app.service.metrics import PUBLIC_PATHS, ServiceResponder
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, did_you_mean
 from broker.core.extras import own_version
@@ -59,7 +59,7 @@ def api(broker: Broker, service: ServiceResponder, wrong_tokens: WrongTokens, tr
     app.state.entry = EntryControl(broker, wrong_tokens, RequestRate(broker.settings.serve.requests_per_minute))
     app.router.routes.extend(_routes())
     device_flow.install(app, broker, transport)
-    for path in ("/healthz", "/metrics"):
+    for path in PUBLIC_PATHS:
         app.add_api_route(path, _service_endpoint(service), methods=["GET"], name=path[1:], include_in_schema=False)
     return app
 

@@ -3,6 +3,8 @@
 import asyncio
 import socket
 from collections import defaultdict
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any
 
 import h11
@@ -14,13 +16,21 @@ from broker.core.actors import network_of
 class Listener(socket.socket):
     """A listening socket that limits open connections, before TLS begins. Not thread-safe: for one event loop.
 
-    ``per_network``: the most of one network (`network_of`); further ones are closed unanswered. ``most``: the most in
-    all; then a network's new connection closes the oldest one of the network that has the most, so that neither health
-    checks nor people wait behind connections that send nothing.
+    ``per_network``: the most of one network (`network_of`) except ``proxies``; further ones are closed unanswered.
+    ``most``: the most in all; then a network's new connection closes the oldest one of the network that has the most,
+    so that neither health checks nor people wait behind connections that send nothing.
     """
 
-    def __init__(self, bound: socket.socket, *, per_network: int = 100, most: int = 500) -> None:
+    def __init__(
+        self,
+        bound: socket.socket,
+        proxies: Sequence[IPv4Network | IPv6Network] = (),
+        *,
+        per_network: int = 100,
+        most: int = 500,
+    ) -> None:
         super().__init__(bound.family, bound.type, bound.proto, bound.detach())
+        self._proxies = proxies
         self._per_network = per_network
         self._most = most
         self._open: defaultdict[str, dict[socket.socket, None]] = defaultdict(dict)
@@ -29,16 +39,16 @@ class Listener(socket.socket):
         """Raises `ConnectionAbortedError`, which asyncio skips, for a connection beyond the limits."""
         raw, address = super().accept()
         network = network_of(address[0])
-        if not self._has_room(network):
+        if not self._has_room(network, is_proxy=any(ip_address(address[0]) in proxy for proxy in self._proxies)):
             raw.close()
             raise ConnectionAbortedError
         connection = _CountedSocket(raw, self, network)
         self._open[network][connection] = None
         return connection, address
 
-    def _has_room(self, network: str) -> bool:
+    def _has_room(self, network: str, *, is_proxy: bool) -> bool:
         count = len(self._open[network])
-        if count >= self._per_network:
+        if count >= self._per_network and not is_proxy:
             return False
         if sum(map(len, self._open.values())) >= self._most:
             largest = max(self._open, key=lambda name: len(self._open[name]))

@@ -51,7 +51,7 @@ def _authorization(broker: Broker, transport: Transport) -> Callable[[Request], 
             answer = _error("temporarily_unavailable", error.message, HTTPStatus.TOO_MANY_REQUESTS)
             answer.headers["Retry-After"] = str(round(error.after or 60))
             return answer
-        page = transport.own_url(request.headers.get("host", "")) + DEVICE_PAGE
+        page = transport.own_url(request) + DEVICE_PAGE
         return _json_response(
             {
                 "device_code": login.device_code,

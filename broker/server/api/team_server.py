@@ -37,24 +37,25 @@ class TeamServer:
         transport: Transport,
         answers: ApplicationFactory = application,
     ) -> None:
-        """``token``: the service's own token, for health and metrics; ``answers``: creates the application. Raises
-        `InvalidInput` for an address that is invalid, in use, or reachable from other machines without TLS or without
-        ``token``, and `MissingExtra` without prometheus-client."""
+        """``token``: the service's own token, for metrics and details of health; ``answers``: creates the application.
+        Raises `InvalidInput` for an address that is invalid, in use, or reachable from other machines without TLS, and
+        `MissingExtra` without prometheus-client."""
         host, port = parse_address(listen)
         transport.check(host)
-        service = ServiceResponder(broker, health, host, token)
-        self._socket = _bind(host, port, listen)
+        service = ServiceResponder(broker, health, token)
+        self._socket = Listener(_bind(host, port, listen), transport.proxies)
         self.port: int = self._socket.getsockname()[1]
         scheme = "https" if transport.certificate else "http"
         self.url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
         self._server = uvicorn.Server(
             uvicorn.Config(
-                answers(broker, service, health, transport),
+                transport.checks_host(answers(broker, service, health, transport)),
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                proxy_headers=False,  # X-Forwarded-For is not trusted
+                proxy_headers=bool(transport.proxies),
+                forwarded_allow_ips=[str(proxy) for proxy in transport.proxies],
                 http=Connection,
                 loop="asyncio",  # its sockets are Python's, so that `Listener` counts them
                 ws="none",
@@ -90,7 +91,7 @@ class TeamServer:
             ) from error
 
 
-def _bind(host: str, port: int, listen: str) -> Listener:
+def _bind(host: str, port: int, listen: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=512)
@@ -98,4 +99,4 @@ def _bind(host: str, port: int, listen: str) -> Listener:
         raise InvalidInput(
             f"cannot listen on {listen}: {error.strerror or error}", where=SETTING, hint="another port, or off"
         ) from error
-    return Listener(listener)
+    return listener

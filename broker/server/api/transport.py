@@ -1,32 +1,53 @@
-"""How requests may reach the server: over TLS, or from this machine only."""
+"""How requests may reach the server: over TLS, through proxies that add it, or from this machine only."""
 
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from broker.app.service.metrics import SETTING, is_loopback
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from broker.app.service.metrics import PUBLIC_PATHS, SETTING, is_loopback
 from broker.core.errors import InvalidInput
 
-TLS_HINT = "say --tls-cert and --tls-key; or --plain-http, if a proxy in front of it speaks TLS"
+TLS_HINT = "say --tls-cert and --tls-key; or set GPUBROKER_SERVE__PUBLIC_URL=https://…, if a proxy in front adds TLS"
 """The hint for an address other than loopback without TLS."""
+_LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """The accepted transport. ``certificate`` and ``key``: PEM files for TLS; ``plain``: requests of other machines
-    come without TLS, because a proxy in front of the server terminates TLS."""
+    """The accepted transport. ``certificate`` and ``key``: PEM files for TLS. ``public_url``: where people reach the
+    server, if not where it listens; ``proxies``: whose ``X-Forwarded-For`` counts, in `ServeSettings`."""
 
     certificate: Path | None = None
     key: Path | None = None
-    plain: bool = False
+    public_url: str | None = None
+    proxies: tuple[IPv4Network | IPv6Network, ...] = ()
 
     @property
     def encrypted(self) -> bool:
         """Whether clients use TLS, with this process or with a proxy in front of it."""
-        return self.certificate is not None or self.plain
+        return self.public_url.startswith("https:") if self.public_url else self.certificate is not None
 
-    def own_url(self, host: str) -> str:
-        """The URL of this server as the client addressed it. ``host``: the request's ``Host``, also behind a proxy."""
-        return f"{'https' if self.encrypted else 'http'}://{host}"
+    def own_url(self, request: HTTPConnection) -> str:
+        """The URL of this server: the public one, or as the client addressed it."""
+        return self.public_url or f"{'https' if self.encrypted else 'http'}://{request.headers.get('host', '')}"
+
+    def checks_host(self, app: ASGIApp) -> ASGIApp:
+        """The application for requests to the public URL or a loopback address only; health and metrics for all, since
+        probes address machines."""
+        if self.public_url is None:
+            return app
+        hosts = (urlsplit(self.public_url).hostname or "", *_LOOPBACK_HOSTS)
+        checked = TrustedHostMiddleware(app, hosts, www_redirect=False)
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            await (app if scope.get("path") in PUBLIC_PATHS else checked)(scope, receive, send)
+
+        return answer
 
     def is_safe(self, host: str) -> bool:
         """Whether tokens sent to the address do not cross a network unencrypted, as far as the server can know."""

@@ -94,7 +94,7 @@ def _apply_change(by: Visitor, request: Request, name: str, form: Mapping[str, s
         case "enable":
             people.enable(broker, name, by=actor)
         case "invite":
-            base = request.app.state.transport.own_url(request.headers.get("host", ""))
+            base = request.app.state.transport.own_url(request)
             return CreatedLink.of(sessions.invite(broker, name, by=actor), base).link
         case "revoke":
             if (id := form.get("token", "")) not in {token.id for token in tokens.tokens(broker, name)}:

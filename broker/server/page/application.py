@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from broker.app.access import provider_sign_ins
 from broker.app.access.identity_provider import IdentityProvider, SignInFailed
 from broker.app.service.health import Pulses
-from broker.app.service.metrics import ServiceResponder
+from broker.app.service.metrics import PUBLIC_PATHS, ServiceResponder
 from broker.app.wiring import Broker
 from broker.core.access.sessions import LINK_PATH, PENDING
 from broker.core.actors import EntryPoint
@@ -92,7 +92,7 @@ class ProviderPages:
         return answer
 
     def _callback_url(self, request: Request) -> str:
-        return self._transport.own_url(request.headers.get("host", "")) + CALLBACK
+        return self._transport.own_url(request) + CALLBACK
 
     def _refused(self, request: Request, error: BrokerError, next_path: str) -> Response:
         log.warning("a sign-in failed (request %s): %s", request.state.request_id, error)
@@ -116,7 +116,7 @@ PAGE_HEADERS = _COMMON_HEADERS | {b"cache-control": b"no-store"}
 LINK_HEADERS = PAGE_HEADERS | {b"referrer-policy": b"strict-origin"}  # without the path, which is a secret
 FILE_HEADERS = _COMMON_HEADERS | {b"cache-control": b"public, max-age=31536000, immutable"}
 _TLS_HEADERS = {b"strict-transport-security": b"max-age=31536000"}
-_STATIC_PREFIX, _API_PREFIXES = "/static", ("/api/", "/healthz", "/metrics")
+_STATIC_PREFIX, _API_PREFIXES = "/static", ("/api/", *PUBLIC_PATHS)
 
 
 def with_page(broker: Broker, service: ServiceResponder, health: Pulses, transport: Transport) -> ASGIApp:

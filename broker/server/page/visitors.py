@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse
@@ -107,7 +106,7 @@ def check_same_origin(request: Request) -> None:
     """Raises `ForeignForm` for a request from another site. Browsers state the origin: newer ones in
     ``Sec-Fetch-Site``, which pages cannot forge, older ones in ``Origin``."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "")
-    is_own = site == "same-origin" if site is not None else urlsplit(origin).netloc == request.headers.get("host")
+    is_own = site == "same-origin" if site is not None else origin == request.app.state.transport.own_url(request)
     if not is_own or (not origin and site is None):
         raise ForeignForm
 

@@ -12,10 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker.app.market.market import freshen
 from broker.app.service.health import Pulses
-from broker.app.service.metrics import MetricsPage, is_loopback, parse_address
+from broker.app.service.metrics import MetricsPage, ServiceResponder, is_loopback, parse_address
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, StoreProblem
 from tests.waiting import LONGEST
+
+BEARER = "Bearer open sesame"
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def pulses() -> Pulses:
 
 @pytest.fixture
 def page(broker: Broker, pulses: Pulses) -> Iterator[MetricsPage]:
-    page, stop = MetricsPage(broker, pulses, "127.0.0.1:0", None), threading.Event()
+    page, stop = MetricsPage(broker, pulses, "127.0.0.1:0", "open sesame"), threading.Event()
     thread = threading.Thread(target=page.run, args=(stop,))
     thread.start()
     yield page
@@ -35,7 +37,7 @@ def page(broker: Broker, pulses: Pulses) -> Iterator[MetricsPage]:
 
 def numbers(page: MetricsPage) -> dict[tuple[str, str], float]:
     """Every sample by its name and the values of its labels."""
-    text = page.answer("/metrics", "")[2].decode()
+    text = page.answer("/metrics", BEARER)[2].decode()
     families = text_string_to_metric_families(text)
     return {(s.name, ",".join(s.labels.values())): s.value for family in families for s in family.samples}
 
@@ -66,20 +68,23 @@ def test_a_store_that_is_away_is_a_number_too(page: MetricsPage, monkeypatch: py
 def test_health_is_a_status(page: MetricsPage, pulses: Pulses) -> None:
     pulses.stands_by("jobs")
     with urllib.request.urlopen(f"{page.url}/healthz", timeout=LONGEST) as answer:
+        assert json.load(answer) == {"healthy": True}
+    request = urllib.request.Request(f"{page.url}/healthz", headers={"Authorization": BEARER})
+    with urllib.request.urlopen(request, timeout=LONGEST) as answer:
         assert json.load(answer) == {"healthy": True, "duties": {"jobs": "standing_by"}, "ill": {}}
     pulses.failed("jobs")
     assert page.answer("/healthz", "")[0] == 503
     assert page.answer("/", "")[0] == 404
 
 
-def test_others_need_the_token(broker: Broker, pulses: Pulses) -> None:
-    with pytest.raises(InvalidInput, match="no token"):
-        MetricsPage(broker, pulses, "0.0.0.0:0", None)
-    page = MetricsPage(broker, pulses, "0.0.0.0:0", "open sesame")
-    assert page.answer("/metrics", "")[0] == 401
-    assert page.answer("/healthz", "Bearer wrong")[0] == 401
-    assert page.answer("/healthz", "Bearer open sesame")[0] == 200
-    page._server.server_close()
+@pytest.mark.parametrize(
+    ("token", "sent"),
+    [(None, ""), (None, BEARER), (None, "Bearer "), ("open sesame", ""), ("open sesame", BEARER + "!")],
+)
+def test_metrics_need_the_token(broker: Broker, pulses: Pulses, token: str | None, sent: str) -> None:
+    answer = ServiceResponder(broker, pulses, token).answer
+    assert answer("/metrics", sent)[0] == 401
+    assert answer("/healthz", sent) == (200, "application/json", b'{"healthy": true}\n')
 
 
 @pytest.mark.parametrize("listen", ["9464", "127.0.0.1:", ":9464", "127.0.0.1:99999", "127.0.0.1:http"])
@@ -109,6 +114,6 @@ def test_money_is_told_and_the_dashboard_reads_what_there_is(broker: Broker, pag
     assert told == [100, 0, 0, 100, 0]
     dashboard = (Path(__file__).parents[3] / "examples" / "service" / "grafana.json").read_text("utf-8")
     read = set(re.findall(r"gpubroker_[a-z_]+", dashboard))
-    served = page.answer("/metrics", "")[2].decode()
+    served = page.answer("/metrics", BEARER)[2].decode()
     described = set(re.findall(r"^# TYPE (\S+)", served, re.MULTILINE))
     assert {name for name in read if name not in described and name.removesuffix("_total") not in described} == set()

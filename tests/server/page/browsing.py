@@ -84,7 +84,7 @@ class Site:
 
 def answering(broker: Broker, transport: Transport | None = None) -> ASGIApp:
     health = Pulses()
-    return with_page(broker, ServiceResponder(broker, health, "127.0.0.1", None), health, transport or Transport())
+    return with_page(broker, ServiceResponder(broker, health, None), health, transport or Transport())
 
 
 def site_of(world: Company) -> Site:

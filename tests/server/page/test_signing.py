@@ -154,7 +154,7 @@ def test_the_api_goes_on_refusing_cookies_and_the_page_refuses_tokens(seen_site:
 
 
 def test_over_tls_the_cookie_never_travels_in_the_clear(seen_site: Site) -> None:
-    answers = answering(seen_site.world.broker, Transport(plain=True))  # a proxy in front of it speaks TLS
+    answers = answering(seen_site.world.broker, Transport(public_url="https://broker.example"))
     client = client_of(answers, base_url="https://broker.example")
     sent = {"Origin": "https://broker.example"}
     token = seen_site.world.token("mia")
