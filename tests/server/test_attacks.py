@@ -1,5 +1,6 @@
 """Attacks on the server from a real socket: connections that send nothing, or too slowly; codes for nobody."""
 
+import logging
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +15,7 @@ from broker.server.api.paths import GRANT
 from broker.server.api.team_server import TeamServer
 from broker.server.api.transport import Transport
 from broker.server.page.application import with_page
-from tests.server.test_listening import answering
+from tests.server.test_listening import HTTP, answering
 from tests.server.world import Company, bearer
 
 ATTACKER = "127.0.0.2"  # of the loopback network, like the addresses after it
@@ -135,3 +136,27 @@ def test_the_public_url_is_scheme_host_and_origin(world: Company) -> None:
 
 
 PATHS = ("/sign-in", "/api/v1/me", "/healthz")
+
+
+@pytest.mark.parametrize("path", ["/sign-in", "/api/v1/token", "/api/v1/contents/files/"])
+def test_a_body_that_breaks_off_is_one_line_of_the_log(
+    world: Company, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    path = f"{path}{'0' * 64}" if path.endswith("/") else path
+    head = f"{'PUT' if path[-1] == '0' else 'POST'} {path} HTTP/1.1\r\nHost: gpus\r\nContent-Length: 100\r\n"
+    with answering(world.broker, HTTP, with_page) as server, silent(server, 1) as (connection,):
+        connection.sendall(f"{head}Authorization: Bearer {world.token('mia')}\r\n\r\ntoken=".encode())
+        assert httpx.get(f"{server.url}/healthz").status_code == 200  # by now it has the head
+    assert [
+        record.getMessage().partition(": ")[2] for record in caplog.records if record.levelno >= logging.WARNING
+    ] == ["the client closed the connection before the end of the body"]
+
+
+def test_a_request_with_two_lengths_is_answered_once(world: Company) -> None:
+    with answering(world.broker) as server, silent(server, 1) as (connection,):
+        smuggled = b"GET /healthz HTTP/1.1\r\nHost: gpus\r\n\r\n"
+        head = b"POST /api/v1/token HTTP/1.1\r\nHost: gpus\r\nTransfer-Encoding: chunked\r\nContent-Length: %d\r\n\r\n"
+        connection.sendall(head % (5 + len(smuggled)) + b"0\r\n\r\n" + smuggled)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.count(b"HTTP/1.1") == 1

@@ -147,17 +147,22 @@ class Envelope:
                 message["headers"] = [*headers, *self._headers.items(), (b"x-request-id", id.encode())]
             await send(message)
 
-        if _declared_size(scope) > MAX_BODY and not scope["path"].startswith(CONTENTS):
-            message_text = f"a request has at most {MAX_BODY:,} bytes"
-            answer = problems.response_of(
-                problems.plain_problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", message_text, id)
-            )
-            await answer(scope, receive, send_wrapped)
+        problem = _problem_of_body(scope, id)
+        if problem is None:
+            await self._app(scope, receive, send_wrapped)
             return
-        await self._app(scope, receive, send_wrapped)
+        answer = problems.response_of(problem)
+        answer.headers["Connection"] = "close"  # the body is not read, so no other request is found behind it
+        await answer(scope, receive, send_wrapped)
 
 
-def _declared_size(scope: Scope) -> int:
-    """The declared size of a request's body in bytes; without a declaration the application counts."""
-    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    return int(declared) if declared.isdigit() else 0
+def _problem_of_body(scope: Scope, id: str) -> HttpProblem | None:
+    """The problem of the declared size of a request's body; without a declaration the application counts."""
+    headers = dict(scope["headers"])
+    size = int(headers.get(b"content-length", b"0"))
+    if b"transfer-encoding" in headers and size:  # a proxy may see another end of this request
+        return problems.plain_problem(HTTPStatus.BAD_REQUEST, "invalid_input", "two lengths of one body", id)
+    if size > MAX_BODY and not scope["path"].startswith(CONTENTS):
+        message = f"a request has at most {MAX_BODY:,} bytes"
+        return problems.plain_problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", message, id)
+    return None

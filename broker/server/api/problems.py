@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import Field
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from broker.app.access.callers import RoleMissing
 from broker.app.access.idempotency import ChangeUnderWay
@@ -134,6 +135,7 @@ def install(app: FastAPI, respond: Respond = respond) -> None:
         return respond(request, problem(error, request.state.request_id), error)
 
     app.add_exception_handler(BrokerError, partial(handle, problem_of))
+    app.add_exception_handler(ClientDisconnect, partial(handle, _disconnect_problem))
     app.add_exception_handler(RequestValidationError, partial(handle, _validation_problem))
     app.add_exception_handler(HTTPException, partial(handle, _http_problem))
     app.add_exception_handler(Exception, partial(handle, _fault_problem))
@@ -159,6 +161,12 @@ def _validation_problem(error: RequestValidationError, request_id: str) -> HttpP
 
 def _http_problem(error: HTTPException, request_id: str) -> HttpProblem:
     return plain_problem(error.status_code, HTTPStatus(error.status_code).name.lower(), str(error.detail), request_id)
+
+
+def _disconnect_problem(_: Exception, request_id: str) -> HttpProblem:
+    """The problem of a client that ended the connection within the body, for the log: nobody receives it."""
+    log.warning("request %s: the client closed the connection before the end of the body", request_id)
+    return plain_problem(HTTPStatus.BAD_REQUEST, "disconnected", "the body is incomplete", request_id)
 
 
 def _fault_problem(error: Exception, request_id: str) -> HttpProblem:
