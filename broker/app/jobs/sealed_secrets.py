@@ -113,11 +113,25 @@ def erase(broker: Broker, job: Job) -> None:
             open_folder(broker, job.seal.pool).delete(_path(job.seal))
 
 
-def publish_service_key(broker: Broker) -> None:
+def publish_service_key(broker: Broker, *, leads: bool = True) -> None:
     """Publish this process's key, so that secrets of later submissions by anybody are sealed for it as well.
-    Idempotent. Raises `StoreProblem`."""
-    public = _base64(_private_key(broker.settings.home).public_key().public_bytes_raw())
-    if broker.store.setting(_SERVICE_KEY_SETTING) != public:
+    ``leads``: no other service looks after jobs. Idempotent.
+
+    Raises `StoreProblem`, and `InvalidInput` if another service has this store and another key, or left open jobs with
+    secrets that only its key opens."""
+    public, published = _base64(_private_key(broker.settings.home).public_key().public_bytes_raw()), service_key(broker)
+    if published == public:
+        return
+    if published is not None:
+        with broker.store.reading() as reader:
+            if not leads or any(view.job.seal and not view.cancel_requested for view in reader.unclosed()):
+                raise InvalidInput(
+                    "the secrets of this store's jobs are sealed for another key",
+                    where=str(broker.settings.home / KEY_FILE),
+                    hint="copy that file from the home folder of the store's other service; if it is lost, stop other"
+                    " services and cancel the jobs with secrets",
+                )
+    if leads:
         broker.store.set_setting(_SERVICE_KEY_SETTING, public)
 
 

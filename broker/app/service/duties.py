@@ -7,7 +7,6 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -279,13 +278,12 @@ class ReconcileDuty:
 
     def run(self, stop: threading.Event) -> None:
         """Reconcile until ``stop`` is set; a pass that has begun is finished first. An unreachable store is reported
-        and tried again."""
-        with suppress(BrokerError):  # the first pass reports what is wrong with the store
-            publish_service_key(self._broker)
+        and tried again. Raises `InvalidInput` if it has another key for secrets than the store's other services."""
         last_message = ""
         while not stop.is_set():
             try:
                 with self._broker.store.lead() as still_leading:
+                    publish_service_key(self._broker, leads=still_leading is not None)
                     if still_leading is None:
                         self._health.stands_by(self.name)
                         if last_message != (last_message := "standby: another process reconciles this store"):

@@ -1,6 +1,7 @@
 """A job's secrets are sealed at submission, open for who looks after it alone, and go when it is closed."""
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -9,11 +10,13 @@ import pytest
 
 import cli
 from broker.app.jobs import jobs
-from broker.app.jobs.sealed_secrets import KEY_FILE, JobSecrets, publish_service_key
+from broker.app.jobs.sealed_secrets import KEY_FILE, JobSecrets, publish_service_key, service_key
+from broker.app.service.duties import ReconcileDuty
+from broker.app.service.health import Pulses
 from broker.app.wiring import Broker
 from broker.cli.jobs import follow as following
 from broker.core.actors import ProcessAccount
-from broker.core.errors import SecretsAbsent
+from broker.core.errors import InvalidInput, SecretsAbsent
 from broker.core.events.views import JobView
 from broker.settings import Settings, read_settings
 from tests.cli.conftest import Gpubroker
@@ -86,6 +89,33 @@ def test_a_service_that_has_told_its_key_can(submitted: Callable[[], JobView], t
     view = submitted()
     assert JobSecrets(service).missing(view.job) == []
     assert JobSecrets(service).of(view, NOBODY) == {"TOKEN": "hunter2"}
+
+
+def test_a_service_with_another_key_does_not_start(
+    gpubroker: Gpubroker, submitted: Callable[[], JobView], tmp_path: Path
+) -> None:
+    def start(broker: Broker) -> None:
+        stop = threading.Event()
+        ReconcileDuty(broker, health=Pulses(), say=lambda _: stop.set()).run(stop)
+
+    here, other = broker_of(read_settings()), elsewhere(tmp_path)
+    publish_service_key(here)
+    with here.store.lead() as leads:
+        assert leads is not None
+        with pytest.raises(InvalidInput, match="sealed for another key") as standby:
+            start(other)
+    assert str(other.settings.home / KEY_FILE) in str(standby.value.where)
+    submitted()
+    with pytest.raises(InvalidInput, match="sealed for another key"):
+        start(other)
+    assert gpubroker("cancel", "mine", "--yes").code == 0
+    start(other)  # nothing is lost
+    assert service_key(here) == service_key(other)
+    with pytest.raises(InvalidInput), other.store.lead():
+        start(here)
+    (here.settings.home / KEY_FILE).write_bytes((other.settings.home / KEY_FILE).read_bytes())
+    with other.store.lead():
+        start(here)
 
 
 def test_it_opens_for_no_other_job(submitted: Callable[[], JobView], home: Path) -> None:
