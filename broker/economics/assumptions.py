@@ -254,10 +254,13 @@ class Assumptions:
     kwh_usd: float = _owning(0.12, "USD/kWh", ValueRange(0, 100), "assumed")
     pue: float = _owning(1.58, "times", ValueRange(1, 5), "industry's average (Uptime Institute 2023)")
     staff_usd_per_gpu_hour: float | None = _owning(
-        None, "USD/GPU-hour", _USD, "all hours; 2-7 is common: cluster 4.5, else 0"
+        None, "USD/GPU-hour", _USD, "all hours; 2-7 is common: cluster, buy-or-rent --gpu 4.5, else 0"
     )
     facility_usd: float | None = _owning(
-        None, "USD", _USD, "power distribution, cooling, racks, network, once: cluster 10,937.50 a GPU, else 0"
+        None,
+        "USD",
+        _USD,
+        "power distribution, cooling, racks, network, once: cluster, buy-or-rent --gpu 10,937.50 a GPU, else 0",
     )
     resale_share: float = _owning(0.15, "share of price", _SHARE, "at the end")
     lead_time_weeks: float = _owning(20, "weeks", ValueRange(0, 520), "delivery in a tight market; rented meanwhile")

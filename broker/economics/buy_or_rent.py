@@ -133,12 +133,12 @@ def cards_bought(card: Accelerator, gpus: int) -> int:
 
 
 def server(card: Accelerator, gpus: int, assumptions: Assumptions = DEFAULTS) -> tuple[float | None, float]:
-    """The price of a server with that many cards at the middle of their street prices, None where these are not known,
-    and its power in use in watts."""
+    """The price of a server with `cards_bought` for that many at the middle of their street prices, None where these
+    are not known, and the power in watts of that many in use."""
     watts = (card.tdp_w or 0.0) * gpus * assumptions.server_watts_per_card_watt
     if card.street_price is None:
         return None, watts
-    return sum(card.street_price) / 2 * gpus * assumptions.server_per_card_price, watts
+    return sum(card.street_price) / 2 * cards_bought(card, gpus) * assumptions.server_per_card_price, watts
 
 
 def compare(case: Assumptions, *, vary: bool = True) -> BuyOrRent:
@@ -214,7 +214,9 @@ def applicable_rules(
         ),
         (sensitive, "sensitive data", "on premises"),
     )
-    verdict_text = "" if verdict is None else f"the arithmetic says {verdict}"
+    verdict_text = (
+        "" if verdict is None else f"at {hours:.1f} h/day for {case.years:g} years the arithmetic says {verdict}"
+    )
     return tuple(
         RuleCheck(f"{rule}: {answer}", verdict_text, answer == verdict) for is_met, rule, answer in table if is_met
     )
@@ -400,7 +402,8 @@ def _thresholds(case: Assumptions, break_even: BreakEven | None) -> tuple[RuleCh
     finding = (
         "owning never pays: an hour costs more to run than to rent"
         if share is None
-        else f"owning pays above {hours:.1f} h/day ({share:.1%})" + (", more than a day has" if share > 1 else "")
+        else f"over {case.years:g} years owning pays above {hours:.1f} h/day ({share:.1%})"
+        + (", more than a day has" if share > 1 else "")
     )
     low, high, utilization_limit = (
         case.rent_below_hours_per_day,
@@ -424,6 +427,8 @@ def _notes(case: Assumptions) -> Iterator[str]:
         yield (
             f"owning: ${case.kwh_usd:g}/kWh, PUE {case.pue:g}, {case.watts or 0:,.0f} W a machine, resale "
             f"{case.resale_share:.0%}, delivered after {case.lead_time_weeks:g} weeks"
+            "; owned includes the rent until then (waiting); payback: months until saved rent covers the purchase less "
+            "resale"
         )
     if _arrives_too_late(case):
         yield f"owning is left out: a machine would arrive after {case.lead_time_weeks:g} weeks (lead_time_weeks)"

@@ -178,7 +178,8 @@ def _purchases(market: MarketFigures, assumptions: Assumptions) -> Iterator[tupl
         if price is None or rent is None:
             continue
         case = replace(single_card, purchase_usd=price, rent_usd_per_hour=rent, watts=watts)
-        yield f"{card} at its current rent", case, f"gpubroker advise buy-or-rent --gpu {card}"
+        no_overheads = "--assume staff_usd_per_gpu_hour=0 --assume facility_usd=0"
+        yield f"{card} at its current rent", case, f"gpubroker advise buy-or-rent --gpu {card} {no_overheads}"
     build = {"purchase_usd": 2200, "rent_usd_per_hour": 0.18, "watts": 550, "kwh_usd": 0.16, "pue": 1.0,
              "resale_share": 600 / 2200, "lead_time_weeks": 0}  # fmt: skip
     options = " ".join(f"--assume {name}={value:.4g}" for name, value in build.items())

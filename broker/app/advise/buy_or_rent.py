@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from broker.app.advise.history import PastUse
 from broker.app.advise.prices import CurrentPrices
@@ -62,9 +62,9 @@ def buy_or_rent(
     usage: PastUse | None = None,
 ) -> BuyOrRentAdvice:
     """The advice. Missing prices of a machine with that accelerator are those of the market, in full where the smallest
-    that is for rent has more GPUs than needed: nobody rents out an eighth of it for an eighth of its price, while an
-    owner buys the cards that are needed. Several machines of the largest size where none has as many as needed. Raises
-    `InvalidInput` if no price is known."""
+    that is for rent has more GPUs than needed, and of a whole board where cards are sold on boards. Several machines of
+    the largest size where none has as many as needed. With an accelerator, staff and facilities that are not stated
+    are the middle of quoted ranges. Raises `InvalidInput` if no price is known."""
     inputs = assumptions
     gpus = inputs.gpus or 1
     per_machine = inputs.gpus_per_machine or min(gpus, inputs.gpus_per_node)
@@ -82,8 +82,9 @@ def buy_or_rent(
     if gpu is not None and market is not None:
         case = _add_purchase(case, gpu, notes)
         case, provider = _add_rents(case, gpu, market, notes)
+        case, stated = replace(case, **_overheads(with_middle_overheads(case))), case
+        notes += _without_overheads(case, stated)
     comparison = compare(case)
-    notes += _with_overheads(case)
     return BuyOrRentAdvice(
         gpu=gpu,
         gpus=gpus,
@@ -96,22 +97,24 @@ def buy_or_rent(
     )
 
 
-def _with_overheads(case: Assumptions) -> list[str]:
-    """What owning costs with the overheads that `cost cluster` counts, where they are not stated here: a server in a
-    room that exists, with people who are there, has none."""
-    full_case = with_middle_overheads(case)
-    full_costs = {cost.way: cost.present_value_usd for cost in priced_ways(full_case)}
-    if full_case == case or CapacityType.OWNED not in full_costs:
+def _without_overheads(case: Assumptions, stated: Assumptions) -> list[str]:
+    """The overheads of owning that are not stated, and the result without them: a server in a room that exists, with
+    people who are there, has none."""
+    if case.purchase_usd is None or (without := replace(case, **_overheads(stated))) == case:
         return []
-    best = min(full_costs, key=lambda way: full_costs[way])
-    here, there = (
-        f"{usd_text(each.staff_usd_per_gpu_hour or 0)} per GPU-hour and facilities {usd_text(each.facility_usd or 0)}"
-        for each in (case, full_case)
-    )
+    costs = {cost.way: cost.present_value_usd for cost in priced_ways(without)}
+    best, owned = min(costs, key=lambda way: costs[way]), costs.get(CapacityType.OWNED)
+    if owned is None:
+        return []
     return [
-        f"staff {here}; with staff {there}, the middle of quoted ranges as in `gpubroker advise cost cluster`, owning "
-        f"costs {usd_text(full_costs[CapacityType.OWNED])} in present value: {_way_name(best)} is cheapest"
+        f"staff {usd_text(case.staff_usd_per_gpu_hour or 0)} per GPU-hour and facilities "
+        f"{usd_text(case.facility_usd or 0)}: the middle of quoted ranges, as in `gpubroker advise cost cluster`, "
+        f"unless stated; with 0 instead, owning costs {usd_text(owned)} in present value: {_way_name(best)} is cheapest"
     ]
+
+
+def _overheads(case: Assumptions) -> dict[str, Any]:
+    return {"staff_usd_per_gpu_hour": case.staff_usd_per_gpu_hour, "facility_usd": case.facility_usd}
 
 
 def _hours_cost(case: Assumptions, hours: int) -> HoursCost:
@@ -131,12 +134,13 @@ def _add_purchase(case: Assumptions, gpu: str, notes: list[str]) -> Assumptions:
         notes.append(f"power of a machine in use: {watts:,.0f} W")
     if case.purchase_usd is None and price is not None:
         case = replace(case, purchase_usd=price)
+        bought = cards_bought(card, per_machine)
         notes.append(
-            f"purchase: ${price:,.0f}, {per_machine} × the middle of street prices of {card.name}, "
+            f"purchase: ${price:,.0f}, {bought} × the middle of street prices of {card.name}, "
             f"× {case.server_per_card_price:g} for the rest of the server"
         )
-        if (bought := cards_bought(card, per_machine)) > per_machine:
-            notes[-1] += f"; sold on boards: {bought} cards cost ${price / per_machine * bought:,.0f}"
+        if bought > per_machine:
+            notes[-1] += f"; sold on boards: {per_machine} needed, all {bought} are paid for"
     return case
 
 

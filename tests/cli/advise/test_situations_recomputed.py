@@ -26,9 +26,14 @@ def numbers(document: Any, step: str) -> Any:
     return found
 
 
+NO_OVERHEADS = "--assume staff_usd_per_gpu_hour=0 --assume facility_usd=0"
+
+
 def ways(gpubroker: Any, line: str) -> tuple[dict[str, float], dict[str, float]]:
     """Total of each way, and the prices an hour that its assumptions name."""
-    found = answer(gpubroker, f"advise buy-or-rent --gpu A100 --gpus 8 --assume lead_time_weeks=0 {line}")
+    found = answer(
+        gpubroker, f"advise buy-or-rent --gpu A100 --gpus 8 --assume lead_time_weeks=0 {NO_OVERHEADS} {line}"
+    )
     told = " ".join(found["assumptions"])
     prices = {name: float(usd) for name, usd in re.findall(r"(on-demand|spot|reserved): \$([\d.]+)/h", told)}
     return {way["way"]: float(way["total_usd"]) for way in found["comparison"]["ways"]}, prices

@@ -62,11 +62,14 @@ def test_deploy_says_that_a_cpu_does(gpubroker: Any) -> None:
 
 
 def test_buying_counts_the_overheads_of_cost_cluster_beside_its_own(gpubroker: Any) -> None:
-    line = "advise buy-or-rent --gpu A100 --gpus 8"
-    (note,) = [text for text in answer(gpubroker, line)["assumptions"] if "advise cost cluster" in text]
+    line, bare = "advise buy-or-rent --gpu A100 --gpus 8", "--assume staff_usd_per_gpu_hour=0 --assume facility_usd=0"
+    default = answer(gpubroker, line)
+    (note,) = [text for text in default["assumptions"] if "advise cost cluster" in text]
     stated = answer(gpubroker, f"{line} --assume staff_usd_per_gpu_hour=4.5 --assume facility_usd=87500")
-    owned = next(way for way in stated["comparison"]["ways"] if way["way"] == "owned")
+    assert default["comparison"]["ways"] == stated["comparison"]["ways"]
+    without = answer(gpubroker, f"{line} {bare}")["comparison"]["ways"]
+    owned = next(way for way in without if way["way"] == "owned")
     said = re.findall(r"owning costs \$([\d,]+)", note)[0].replace(",", "")
     assert float(said) == pytest.approx(float(owned["present_value_usd"]), rel=0.01)
-    assert note.endswith(f"{stated['comparison']['ways'][0]['way'].replace('_', '-')} is cheapest")
+    assert note.endswith(f"{without[0]['way'].replace('_', '-')} is cheapest")
     assert not [text for text in stated["assumptions"] if "advise cost cluster" in text], "stated: nothing to add"

@@ -93,13 +93,13 @@ def test_buying_or_renting_one_card_counts_the_whole_machine_of_a_term_and_no_ol
 
 
 def test_a_rule_of_thumb_has_the_break_even_of_the_command_that_it_names(answer: Any) -> None:
-    """$45,500 for an H100 in its server against $3.99 an hour: 10.7 hours a day, by both."""
+    """$182,000 for a board of H100 against $3.99 an hour for one: never, by both; the quoted build pays."""
     rules = answer("advise", "rules")["rules_of_thumb"]
     owned = {rule["command"]: rule["says"] for rule in rules if rule["rule"].startswith("above 6 h/day")}
     assert len(owned) == 3, "the cards of this price book, and the quoted build"
     for command, says in owned.items():
         found = answer(*command.split()[1:])["comparison"]["break_even"]["hours_per_day"]
-        assert f"owning pays above {found:.1f} h/day" in says
+        assert ("owning never pays" if found > 24 else f"owning pays above {found:.1f} h/day") in says
 
 
 def test_what_was_assumed_unsaid_is_said(answer: Any) -> None:
@@ -181,9 +181,23 @@ def test_a_plan_rents_the_machines_with_which_the_demand_costs_least(
 
 def test_modules_are_bought_by_the_board(answer: Any) -> None:
     """A service that needs one H100 (SXM) would buy four: 4 × $32,500 × 1.4 = $182,000 are more than three years of
-    rent, 26,280 × $3.99 = $104,857. Buying a single one is shown with the price of the board."""
+    rent, 26,280 × $3.99 = $104,857. Buying a single one costs the board, too."""
     found = answer("advise", "deploy", "serve", "7B", "--requests-per-minute", "600", "--assume", "least_maturity=5")
     supply = next(step for step in found["steps"] if step["step"] == "supply and budget")
     assert supply["numbers"]["H100"] == "$3.99/h rented, $182,000 to buy"
-    notes = answer("advise", "buy-or-rent", "--gpu", "H100")["assumptions"]
-    assert any("sold on boards: 4 cards cost $182,000" in note for note in notes)
+    bare = [word for zero in ZERO for word in ("--assume", f"{zero}=0")]
+    bought = answer("advise", "buy-or-rent", "--gpu", "H100", *bare)
+    assert any("$182,000, 4 ×" in note and "1 needed, all 4 are paid for" in note for note in bought["assumptions"])
+    assert owned_usd(bought) == pytest.approx(182_000)
+    with_staff = answer("advise", "buy-or-rent", "--gpu", "H100", *bare[4:])
+    assert owned_usd(with_staff) == pytest.approx(182_000 + 26_280 * 4.5 + 87_500 / 8), "for the card that is needed"
+    (note,) = [text for text in with_staff["assumptions"] if "advise cost cluster" in text]
+    assert note.startswith("staff $4.50 per GPU-hour and facilities $10,900: the middle of quoted ranges")
+    assert "with 0 instead, owning costs $182,000 in present value: on-demand is cheapest" in note
+
+
+ZERO = ("staff_usd_per_gpu_hour", "facility_usd", "kwh_usd", "resale_share", "lead_time_weeks")
+
+
+def owned_usd(found: Any) -> float:
+    return next(float(way["present_value_usd"]) for way in found["comparison"]["ways"] if way["way"] == "owned")

@@ -253,7 +253,7 @@ def _candidate(option: ServingOption, prices: CurrentPrices, assumptions: Assump
         return None
     per_machine, nodes, rent = machines
     gpus = per_machine * nodes
-    (purchase, _), (_, watts) = (server(card, number, assumptions) for number in (cards_bought(card, gpus), gpus))
+    purchase, watts = server(card, gpus, assumptions)
     assert purchase is not None
     lead_weeks = assumptions.lead_time_weeks
     case = replace(
