@@ -256,23 +256,23 @@ def ledger_faults(broker: Broker) -> list[str]:
         return faults(reader.all_entries())
 
 
-_MONEY = ("cash", "amortised", "sandbox", "held", "bought", "rented")
 _HOURS = ("gpu_hours", "machine_hours")
 _COUNTS = ("attempts", "jobs")
 
 
 def write_spend(out: Path, report: SpendReport) -> None:
-    """Write every row. Raises `InvalidInput` for another ending, an existing file, or a folder that is not writable,
+    """Write every row, with columns of the money that was asked for alone. Raises `InvalidInput` for another ending, an existing file, or a folder that is not writable,
     and `MissingExtra`."""
     check_output_path(out)
-    kinds = {Decimal: _MONEY, float: _HOURS, int: _COUNTS}
+    money = [*(("sandbox",) if report.sandbox_only else ("cash", "amortised")), "held", "bought", "rented"]
+    kinds = {Decimal: money, float: _HOURS, int: _COUNTS}
     columns = dict.fromkeys(report.by.split(","), str) | {name: kind for kind in kinds for name in kinds[kind]}
-    write_table(out, columns, [_cells(row) for row in report.rows])
+    write_table(out, columns, [_cells(row, money) for row in report.rows])
 
 
-def _cells(row: SpendGroup) -> list[str | Decimal | float | int]:
-    money = [Decimal(getattr(row, name).micros).scaleb(-6) for name in _MONEY]
-    return [*row.values, *money, *(round(getattr(row, name), 6) for name in _HOURS), row.attempts, row.jobs]
+def _cells(row: SpendGroup, money: Iterable[str]) -> list[str | Decimal | float | int]:
+    amounts = [Decimal(getattr(row, name).micros).scaleb(-6) for name in money]
+    return [*row.values, *amounts, *(round(getattr(row, name), 6) for name in _HOURS), row.attempts, row.jobs]
 
 
 def forecasts_report(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +19,8 @@ from broker.core.errors import InvalidInput, UnknownName
 from broker.ledger.finops.anomalies import AnomalyAnswer
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from broker.app.billing.report_documents import FocusExportResult, IncidentList
 
 app = typer.Typer(
@@ -77,7 +80,13 @@ def spend(
         else:
             write_spend(out, report)
         terminal.say(f"{formats.plural(len(report.rows), 'row')} written to {out}")
-    terminal.result(report, lambda: report_view.spend_lines(terminal.out, report))
+
+    def lines() -> Iterator[RenderableType]:
+        yield from report_view.spend_lines(terminal.out, report)
+        if not sandbox and (simulated := terminal.ask(use_case, report_period, by, True).total.sandbox):
+            yield f"not counted: {formats.money(simulated)} simulated; add --sandbox to see it"
+
+    terminal.result(report, lines)
 
 
 @app.command(

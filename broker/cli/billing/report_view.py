@@ -71,7 +71,7 @@ def spend_lines(console: Console, report: SpendReport) -> Iterator[RenderableTyp
         )
         yield from table_parts(console, _spend_columns(report), report.rows, f"total {spent_text}; {split_text}")
     else:
-        yield "nothing was spent in this period" + ("" if sandbox else "; use --sandbox for simulated money")
+        yield "nothing was spent in this period"
     if total.bought_in_advance:
         yield f"and {formats.money(total.bought_in_advance)} paid for bought capacity, whose use is amortized cost"
     yield _timezone_note(report.timezone)

@@ -8,6 +8,7 @@ import pytest
 from broker.core.values.clock import SystemClock
 from broker.store import open_store
 from tests.contracts.sweeping import record_jobs
+from tests.past import HOUR, finished
 
 
 @pytest.fixture
@@ -71,6 +72,25 @@ def test_by_month_begins_a_year_ago_and_a_file_has_the_rows(gpubroker: Any, tmp_
     )
     assert "the file exists already" in gpubroker("report", "spend", "--out", page).err
     assert "hint: make it: mkdir -p " in gpubroker("report", "spend", "--out", page.parent / "a b" / "x.csv").err
+
+
+def test_simulated_money_is_a_column_of_its_own_report_and_named_in_the_other(
+    gpubroker: Any, home: Path, tmp_path: Path
+) -> None:
+    store = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
+    finished(store, 1, SystemClock().now() - 3 * HOUR)
+    with store._database.writing() as connection:
+        for table in ("machine_time", "movement_sum"):
+            connection.exec_driver_sql(f"UPDATE {table} SET money = 'sandbox'")
+    store.close()
+
+    real, simulated = tmp_path / "real.csv", tmp_path / "simulated.csv"
+    shown = gpubroker("report", "spend", "--out", real).out
+    assert "nothing was spent in this period" in shown
+    assert "not counted: $18.33 simulated; add --sandbox to see it" in shown
+    assert "not counted" not in gpubroker("report", "spend", "--sandbox", "--out", simulated).out
+    assert "sandbox" not in real.read_text()
+    assert simulated.read_text().splitlines()[0].startswith("team,sandbox,held,bought,rented,gpu_hours")
 
 
 @pytest.mark.parametrize(
