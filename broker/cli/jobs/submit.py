@@ -291,7 +291,8 @@ def tell_waiting(terminal: Terminal, job: JobDetails) -> int:
         terminal.say(f"Submitted. Waiting for approval: {job.waiting_because}.")
         return ApprovalNeeded.exit_code
     until = f" until {formats.moment(asked.expires_at)}" if asked.expires_at else ""
-    done, money = ("Extension requested", "") if asked.extension else ("Submitted", f" Its money is held{until}.")
+    waiting = "Its money is held" if any(amount for _, amount in job.held) else "Nothing is held; the request stands"
+    done, money = ("Extension requested", "") if asked.extension else ("Submitted", f" {waiting}{until}.")
     terminal.say(
         f"{done}. Waiting for approval by {asked.whom}: {asked.because}.{money}",
         f"To approve it: `gpubroker approvals grant {job.id}`; an approval covers: {asked.covers}.",

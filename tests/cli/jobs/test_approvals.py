@@ -39,6 +39,15 @@ def test_submitting_ends_with_6_and_says_what_to_do(asked: Any, gpubroker: Gpubr
     assert "error" not in asked.err
 
 
+def test_a_job_on_own_machines_holds_nothing_while_it_waits(gpubroker: Gpubroker, write: Any, job: Path) -> None:
+    long = "version: 1\nguardrails: [{name: long, approve_above: {duration: 5m, approvers: [olga], expires: 6h}}]\n"
+    assert gpubroker("policy", "apply", write("p.yaml", long), "--yes", by=ANN).code == 0
+    submitted = gpubroker("submit", job, "--yes", by=ANN)
+    assert (submitted.code, "Money: nothing is held" in submitted.out) == (6, True)
+    assert "Nothing is held; the request stands until 20" in submitted.err
+    assert "Its money is held" not in submitted.err
+
+
 def test_the_same_as_json(asked: Any, gpubroker: Gpubroker, sandbox_job: Path) -> None:
     done = gpubroker("submit", sandbox_job, "--yes", "--json", by=ANN)
     assert done.code == 6
