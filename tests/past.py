@@ -54,7 +54,14 @@ def offer(now: datetime) -> Offer:
 
 
 def started(
-    store: Store, number: int, at: datetime, *, of: str = "open", on: CapacityType = CapacityType.ON_DEMAND, **more: Any
+    store: Store,
+    number: int,
+    at: datetime,
+    *,
+    of: str = "open",
+    on: CapacityType = CapacityType.ON_DEMAND,
+    reference: ev.Baseline | None = None,
+    **more: Any,
 ) -> str:
     """Submit a job whose machine comes up ten minutes after ``at`` (UTC); returns its id."""
     job_id, name = f"{of}-{number:02d}-tmplt", f"{of}-{number:02d}"
@@ -66,7 +73,7 @@ def started(
     placement = Placement(replace(offer(at), capacity_type=on), 1, rate, rate, (), None, None, 1.0, 1.0, 0.0)
     request = ev.LaunchRequested(key=attempt_key(job_id, 1), engine="stage", placement=placement)
     items: list[tuple[int | None, EventBody]] = [
-        (None, ev.Submitted(job=job, user=f"user-{number}", max_duration_seconds=400 * 3600.0)),
+        (None, ev.Submitted(job=job, user=f"user-{number}", max_duration_seconds=400 * 3600.0, on_demand=reference)),
         *([(None, ev.ApprovalGiven(by="bob", standing=STANDING))] if number % 4 == 0 else []),
         (1, request),
         (1, ev.Launched(handle=request.key)),

@@ -52,8 +52,8 @@ def test_in_a_notebook_the_line_is_shown_in_the_cell_in_place_of_the_one_before(
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     (result,) = watch(*waiting(Waiting("bert-x1")))
     assert result.succeeded
-    assert cell.shown[0] == "bert-x1: running, step 1 of 3, $0.25 so far"
-    assert cell.shown[-1] == "bert-x1: succeeded, step 3 of 3, $0.25 so far"
+    assert cell.shown[0] == "bert-x1: running, step 1 of 3, $0.2500 so far"
+    assert cell.shown[-1] == "bert-x1: succeeded, step 3 of 3, $0.2500 so far"
 
 
 def test_of_several_jobs_their_states_are_counted_and_results_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,8 +62,8 @@ def test_of_several_jobs_their_states_are_counted_and_results_come_in_order(monk
     monkeypatch.setattr(sys, "stderr", terminal)
     results = watch(*waiting(Waiting("a", 2), Waiting("b", 1)))
     assert [one.id for one in results] == ["a", "b"]
-    assert "2 jobs: 1 running, 1 succeeded, $0.50 so far" in terminal.getvalue()
-    assert terminal.getvalue().endswith("2 jobs: 2 succeeded, $0.50 so far\n")
+    assert "2 jobs: 1 running, 1 succeeded, $0.5000 so far" in terminal.getvalue()
+    assert terminal.getvalue().endswith("2 jobs: 2 succeeded, $0.5000 so far\n")
 
 
 def test_elsewhere_nothing_is_shown_and_time_may_be_over(capsys: pytest.CaptureFixture[str]) -> None:

@@ -261,7 +261,9 @@ _COUNTS = ("attempts", "jobs")
 
 
 def write_spend(out: Path, report: SpendReport) -> None:
-    """Write every row, with columns of the money that was asked for alone. Raises `InvalidInput` for another ending, an existing file, or a folder that is not writable,
+    """Write every row, with columns of the money that was asked for alone.
+
+    Raises `InvalidInput` for another ending, an existing file, or a folder that is not writable,
     and `MissingExtra`."""
     check_output_path(out)
     money = [*(("sandbox",) if report.sandbox_only else ("cash", "amortised")), "held", "bought", "rented"]

@@ -7,7 +7,7 @@ from datetime import datetime
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
 from broker.core.events.views import JobView
-from broker.core.market.offers import MoneyKind
+from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
@@ -26,7 +26,8 @@ class Bill:
     ``spent`` and ``held``: from the ledger, by kind of money. ``so_far``: what was settled, and an estimate of what the
     running machine has used since; final when the job is closed. ``on_demand``: the cost of the work on the cheapest
     on-demand placement at submission; ``savings``: its difference to what was paid for the job, without amortized
-    money, which was paid before. Both are None until the job has ended, or if there was no such placement. ``burns``:
+    money, which was paid before. Both are None until the job has ended, if there was no such placement, or if the job
+    ran on demand itself. ``burns``:
     the held money, and from now until when it is expected to be used; ``budgets``: the budgets that the job counts
     against. ``tasks``: the state of the started tasks of an array, of a retried one also of those that it does not run
     again. ``quantile``: the share of runs (percent) that the hold covers by the policy in force, where it follows from
@@ -108,7 +109,8 @@ def _bill(
             machine_time(attempt, now)
         )
         running = max(machine_cost - settled_time_cost, Money.ZERO)
-    on_demand = on_demand_cost(view) if view.state.final else None
+    compares = any(a.placement.offer.capacity_type is not CapacityType.ON_DEMAND for a in view.attempts)
+    on_demand = on_demand_cost(view) if view.state.final and compares else None
     burns = {
         kind: kind_balance.burn.seen(now) for kind, kind_balance in balance.items() if kind_balance.burn is not None
     }

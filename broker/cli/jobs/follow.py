@@ -19,7 +19,7 @@ from broker.app.jobs.logs import LogLine, OutputFollower, WantedOutput
 from broker.app.jobs.reasons import program_name
 from broker.app.jobs.story import MachineContext, machine_context
 from broker.app.use_cases.jobs import show_job
-from broker.cli.jobs.job_view import event_line, return_commands, state_text, step_text
+from broker.cli.jobs.job_view import event_line, return_commands, running_cost_text, state_text, step_text
 from broker.cli.render import formats
 from broker.cli.terminal import Terminal
 from broker.core.errors import LoginMissing, RetryLater
@@ -191,11 +191,11 @@ def _print_output(terminal: Terminal, live: Live | None, output: Iterable[LogLin
 
 
 def _status(job: JobHistory) -> Text:
-    """``running 3m  step 120 of 400  $0.12 so far  finishes in 3m  checkpoint 40s ago  Ctrl-C detaches``."""
+    """``running 3m  step 120 of 400  $0.1200 so far  finishes in 3m  checkpoint 40s ago  Ctrl-C detaches``."""
     pieces = [state_text(job).append(f" {formats.length(job.as_of - job.submitted_at)}")]
     if steps := step_text(job.step, job.total_steps) or job.phase:
         pieces.append(Text(steps))
-    pieces.append(Text(f"{formats.money(job.cost_so_far)} so far"))
+    pieces.append(Text(running_cost_text(job.cost_so_far)))
     if job.expected_finish is not None:
         pieces.append(Text(f"finishes in {formats.length(max(job.expected_finish - job.as_of, timedelta(0)))}"))
     if job.checkpoint is not None:

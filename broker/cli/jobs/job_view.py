@@ -59,6 +59,11 @@ def step_text(step: int | None, total: int | None) -> str:
     return "" if step is None else f"step {step:,}{f' of {total:,}' if total else ''}"
 
 
+def running_cost_text(cost: Money) -> str:
+    """``$0.1200 so far``; always with four decimals, so that a line that is updated has one precision."""
+    return f"{cost.rounded(4)} so far"
+
+
 def time_scale_note(scale: float) -> list[Text]:
     """A note that times are simulated; empty for a store in real time."""
     return [] if scale == 1 else [Text(f"times are simulated: {scale:g} times as fast as real time", style="dim")]
@@ -278,14 +283,16 @@ def _money_lines(job: JobDetails) -> Iterator[RenderableType]:
     limit = f"max_cost {formats.money(job.max_cost)}, " if job.max_cost is not None else ""
     used_text = "for each task" if job.tasks else f"(used {formats.length(job.billed_time)})"
     yield Text(f"  limits    {limit}max_duration {formats.length(job.max_duration)} {used_text}")
-    if job.on_demand_cost and job.savings:
+    if job.on_demand_cost and job.savings is not None:
         savings_text = _savings_text(job.on_demand_cost, job.savings)
         yield Text(f"  on-demand {formats.money(job.on_demand_cost)} for the same work; {savings_text}")
 
 
 def _savings_text(on_demand: Money, savings: Money) -> str:
-    """``saved $3.40 (20%)``, ``this job cost 12% more``."""
-    share = savings.micros / on_demand.micros
+    """``saved $3.40 (20%)``, ``this job cost 12% more``, or ``the same`` where less than half a percent differs."""
+    share = round(savings.micros / on_demand.micros, 2)
+    if not share:
+        return "this job cost the same"
     return f"saved {formats.money(savings)} ({share:.0%})" if share > 0 else f"this job cost {-share:.0%} more"
 
 
@@ -324,7 +331,7 @@ def end_summary(job: JobDetails) -> Iterator[RenderableType]:
         heading.append(f": {reason}")
     yield heading
     yield Text(f"cost {amounts_text(job.cost) or '$0.00'}{'' if job.closed else ' (the bill is not final yet)'}")
-    if job.on_demand_cost and job.savings:
+    if job.on_demand_cost and job.savings is not None:
         comparison = _savings_text(job.on_demand_cost, job.savings)
         yield Text(f"on-demand would have cost {formats.money(job.on_demand_cost)}; {comparison}")
     if isinstance(job, JobHistory):

@@ -180,14 +180,14 @@ def _show_run(terminal: Terminal, demo_run: Demo, job_preview: Preview) -> None:
 
 def _status_line(demo_run: Demo, view: JobView) -> Text:
     from broker.app.jobs import details
-    from broker.cli.jobs.job_view import state_text, step_text
+    from broker.cli.jobs.job_view import running_cost_text, state_text, step_text
 
     job = details.details(demo_run.broker, view, progress=True)
     parts = [
         state_text(job),
         Text(f"{formats.length(demo_run.broker.clock.now() - job.submitted_at)} simulated"),
         Text(step_text(job.step, job.total_steps)),
-        Text(f"{formats.money(job.cost_so_far)} so far"),
+        Text(running_cost_text(job.cost_so_far)),
     ]
     status_text = Text("  ").join(part for part in parts if part.plain)
     status_text.no_wrap, status_text.overflow = True, "ellipsis"

@@ -10,7 +10,8 @@ from time import monotonic
 from typing import Any
 
 from broker.app.jobs.documents import JobDetails
-from broker.cli.jobs.job_view import step_text
+from broker.cli.jobs.job_view import running_cost_text, step_text
+from broker.core.values.money import Money
 from gpubroker.job_input import time_span
 from gpubroker.submitted import SubmittedJob, TimedOut, Timeout
 
@@ -45,9 +46,9 @@ def watch(*jobs: SubmittedJob[Any], timeout: Timeout = None) -> list[JobDetails]
 
 
 def line(jobs: Sequence[SubmittedJob[Any]]) -> str:
-    """``bert-x1y2z3: running, step 120 of 400, $0.12 so far``, or ``8 jobs: 3 succeeded, 5 running, $0.50 so far``."""
+    """``bert-x1y2z3: running, step 120 of 400, $0.1200 so far``, or ``2 jobs: 2 running, $0.5000 so far``."""
     looks = [job.look() for job in jobs]
-    so_far = f"${sum(look.cost_so_far.micros for look in looks if look) / 1e6:,.2f} so far"
+    so_far = running_cost_text(sum((look.cost_so_far for look in looks if look), Money.ZERO))
     if len(looks) == 1 and (look := looks[0]) is not None:
         words = [f"{look.id}: {_words(look.state.value)}", step_text(look.step, look.total_steps), so_far]
         return ", ".join(filter(None, words))

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,15 +17,19 @@ from broker.app.jobs.documents import JobDetails, JobList
 from broker.app.jobs.jobs import Progress
 from broker.cli.jobs import follow as following
 from broker.cli.jobs import job_view
+from broker.core.events.events import Baseline
 from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.events.views import AttemptView, JobView
 from broker.core.events.wait_reasons import NothingFits, SecretsMissing
 from broker.core.job.arrays import JobArray
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
+from broker.core.market.offers import CapacityType
+from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
 from broker.ledger.journal import TaskCounts
-from tests.past import offer
+from broker.store import open_store
+from tests.past import finished, offer
 
 NOW = datetime(2026, 11, 29, 2, 0, tzinfo=UTC)
 EARLIER = NOW - timedelta(hours=3)
@@ -129,3 +134,27 @@ def test_an_array_prints_the_output_of_its_tasks_and_names_those_that_failed(
     assert [task["parameters"] for task in listed] == [{"LR": "1"}, {"LR": "2"}]
     assert "LR=2" in gpubroker("jobs", "list", "--where", "array=sweep").out
     assert "the command failed" in gpubroker("status", "--attempts", f"{listed[1]['id']}").out
+
+
+@pytest.mark.parametrize(
+    ("on", "rate", "words"),
+    [
+        (CapacityType.ON_DEMAND, "12", None),
+        (CapacityType.SPOT, "9.17", "on-demand $18.34 for the same work; this job cost the same"),
+        (CapacityType.SPOT, "20", "on-demand $40.00 for the same work; saved $21.67 (54%)"),
+    ],
+)
+def test_only_a_job_that_ran_otherwise_is_compared_with_on_demand(
+    gpubroker: Any, home: Path, on: CapacityType, rate: str, words: str | None
+) -> None:
+    store = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
+    reference = Baseline(pool="cloud/here/box", rate=Money.usd(rate), throughput=1.0)
+    job_id = finished(store, 1, SystemClock().now() - timedelta(hours=3), on=on, reference=reference)
+    store.close()
+    shown = gpubroker("status", job_id).out
+    assert words in shown if words else "for the same work" not in shown, shown
+
+
+def test_a_line_that_is_updated_has_one_precision() -> None:
+    texts = [job_view.running_cost_text(Money.usd(amount)) for amount in ("0", "0.0049", "0.0051", "1234.5")]
+    assert texts == ["$0.0000 so far", "$0.0049 so far", "$0.0051 so far", "$1,234.5000 so far"]
