@@ -178,3 +178,9 @@ def test_the_caller_is_told_what_the_token_is_good_for(seen_world: Company) -> N
     assert told["permissions"]["submit"] == ["nlp"]
     assert "approve" not in told["permissions"]
     assert seen_world.get("/me", "adam").json()["permissions"]["approve"] is None
+
+
+def test_a_job_file_with_its_variables_is_for_members_of_the_team(seen_world: Company) -> None:
+    path = f"/jobs/{seen_world.mine}/job-file"
+    statuses = {who: seen_world.get(path, who).status_code for who in ("mia", "apple", "adam", "vic", "fay", "otto")}
+    assert statuses == {"mia": 200, "apple": 200, "adam": 200, "vic": 403, "fay": 403, "otto": 404}

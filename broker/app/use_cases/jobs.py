@@ -123,8 +123,9 @@ def job_decisions(by: Caller, id: str) -> RecordedDecisions:
 
 
 def job_file(by: Caller, id: str) -> JobFileText:
-    """The job as a job file, as it was submitted; it names files of the machine that submitted it."""
-    view = by.job(id, Permission.SEE_OUTPUT)
+    """The job as a job file, as it was submitted, with the values of its variables: for members of its team. It names
+    files of the machine that submitted it."""
+    view = by.job(id, Permission.SUBMIT)
     return JobFileText(id=view.id, job_file=print_job(view.job))
 
 

@@ -59,7 +59,7 @@ USE_CASES = (
     UseCase("GET", "/jobs/{id}/checkpoints", May.SEE_OUTPUT, "jobs:list_checkpoints", "jobs-files-checkpoints"),
     UseCase("GET", "/jobs/{id}/checkpoints/{checkpoint}", May.SEE_OUTPUT, "jobs:checkpoint_files"),
     UseCase("GET", "/jobs/{id}/decisions", May.SEE_JOBS, "jobs:job_decisions", "policy-decisions"),
-    UseCase("GET", "/jobs/{id}/job-file", May.SEE_OUTPUT, "jobs:job_file"),
+    UseCase("GET", "/jobs/{id}/job-file", May.SUBMIT, "jobs:job_file"),
     UseCase("POST", "/jobs/{id}/cancel", May.CHANGE_OWN_JOBS, "jobs:cancel_job", "", "jobs.cancel"),
     UseCase("POST", "/jobs/{id}/extend", May.CHANGE_OWN_JOBS, "approvals:extend_job", "", "jobs.extend"),
     UseCase("GET", "/queue", May.SEE_JOBS, "approvals:show_queue", "jobs-queue"),
