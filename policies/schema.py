@@ -99,8 +99,8 @@ class Defaults(PolicyPart):
     interruptions to be expected; 100% holds its whole time limit. By default 95% for a job without ``max_duration``,
     and 100% for others; the highest of several files applies. ``unknown_disk``: USD per GiB and month that a rented
     disk of unknown list price may cost, where that is less than the built-in upper bound; the highest of several files
-    applies. ``timezone``: in which the months of reports begin, by default that of all budgets, where they have the
-    same, else UTC; the first of several files applies.
+    applies. ``timezone``: in which the months of reports begin, by default the only one besides UTC that budgets
+    name, else UTC; the first of several files applies.
     """
 
     max_duration: PositiveDuration | None = None

@@ -20,15 +20,15 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def report_timezone(broker: Broker, timezone: str | None = None) -> str:
-    """The time zone of a report: as asked for, else `defaults: {timezone}` of the policy, else that of all budgets,
-    where they have the same; else UTC. Raises `InvalidInput` for an unknown one."""
+    """The time zone of a report: as asked for, else `defaults: {timezone}` of the policy, else the only one
+    besides UTC that budgets name; else UTC. Raises `InvalidInput` for an unknown one."""
     if timezone:
         try:
             return zone(timezone).key
         except ValueError as error:
             raise InvalidInput(str(error), where="--timezone", hint="such as Europe/Berlin") from error
     policy = broker.policy()
-    zones = {rule.spec.timezone for rule in budget_rules(policy)}
+    zones = {rule.spec.timezone for rule in budget_rules(policy)} - {"UTC"}
     return policy.defaults.timezone or (zones.pop() if len(zones) == 1 else "UTC")
 
 

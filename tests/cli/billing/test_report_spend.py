@@ -39,7 +39,8 @@ def test_every_report_of_a_month_is_in_the_zone_of_the_policy_and_says_it(
     gpubroker: Any, home: Path, tmp_path: Path, report: tuple[str, ...]
 ) -> None:
     policy = tmp_path / "p.yaml"
-    policy.write_text("version: 1\nbudgets: [{name: b, amount: $900, period: month, timezone: Europe/Berlin}]\n")
+    berlin = "{name: b, amount: $900, period: month, timezone: Europe/Berlin}"
+    policy.write_text(f"version: 1\nbudgets: [{berlin}, {{name: without-a-zone, amount: $100, period: day}}]\n")
     assert gpubroker("policy", "apply", policy, "--yes").code == 0
 
     def begins(found: dict[str, Any]) -> str:
