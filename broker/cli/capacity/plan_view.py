@@ -117,8 +117,9 @@ def _arithmetic(plan: AcceleratorPlan, best: PlannedChoice) -> Iterator[Text]:
     )
     if hindsight := plan.hindsight:
         yield Text(
-            f"Over the last {hindsight.hours / 24:.0f} days, starting with nothing held, this plan would have cost"
-            f" ${hindsight.usd_per_month:,.0f} per month; bursts alone ${hindsight.all_on_bursts_usd_per_month:,.0f}.",
+            f"Over the last {hindsight.hours / 24:.0f} days, with the days before (a week or more) as history and"
+            f" nothing held at first, this plan would have cost ${hindsight.usd_per_month:,.0f} per month; bursts alone"
+            f" ${hindsight.all_on_bursts_usd_per_month:,.0f}.",
             style="dim",
         )
 
