@@ -116,6 +116,11 @@ def price_option(option: str, text: str) -> Money:
         raise InvalidInput(message, where=option, hint=hint) from error
 
 
+def command_options(context: typer.Context) -> set[str]:
+    """The options of the command that runs."""
+    return {text for parameter in context.command.params for text in parameter.opts}
+
+
 Completion = Callable[[typer.Context, str], list[str]]
 _PATTERNS = {"region": "us-*", "team": "nlp-*"}  # by key, for help
 
@@ -148,7 +153,12 @@ class RowFilter:
             if not (key and equals and value):
                 raise self._wrong(f"expected KEY=VALUE; got {term!r}")
             if name not in self._keys:
-                raise self._wrong(f"unknown key {key!r}{did_you_mean(name, self._keys)}")
+                suggestion = (
+                    f"; write --gpu {value}"
+                    if name == "gpu" and "provider" in self._keys
+                    else did_you_mean(name, self._keys)
+                )
+                raise self._wrong(f"unknown key {key!r}{suggestion}")
             if value.count("[") != value.count("]"):
                 raise self._wrong(f"the pattern {value!r} has an unclosed bracket")
             values_by_key.setdefault(name, []).append(provider_name(value) if name == "provider" else value)

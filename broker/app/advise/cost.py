@@ -11,7 +11,18 @@ from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.core.values.figures import plural
 from broker.economics.assumptions import Assumptions
-from broker.economics.figures import Count, Estimate, EstimatedUsd, Gib, Hours, Usd, count_text, number_text, usd_text
+from broker.economics.figures import (
+    Count,
+    Estimate,
+    EstimatedUsd,
+    Figure,
+    Gib,
+    Hours,
+    Usd,
+    count_text,
+    number_text,
+    usd_text,
+)
 from broker.economics.images import (
     EmbeddingSpeed,
     ImageMemory,
@@ -43,16 +54,19 @@ from broker.economics.unit_cost import (
 
 @dataclass(frozen=True, slots=True)
 class RunCostAdvice:
-    """The whole cost of a model that was trained with that many GPU-hours."""
+    """The whole cost of a model that was trained with that many GPU-hours; ``hours``: on the stated number of GPUs."""
 
-    gpu_hours: Hours
+    gpu_hours: Figure
+    hours: Hours | None
     usd_per_gpu_hour: Usd
     cost: RunCost
     assumptions: tuple[str, ...]
 
     @property
     def title(self) -> str:
-        return f"{usd_text(self.cost.total_usd)}: the finished model"
+        hours, gpu_hours = self.hours, f"{number_text(self.gpu_hours)} GPU-hours"
+        time = f" on {plural(round(self.gpu_hours / hours), 'GPU')}: {number_text(hours)} h" if hours else ""
+        return f"{usd_text(self.cost.total_usd)}: the finished model; {gpu_hours}{time}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +105,8 @@ def run_cost(gpu_hours: float, gpu: str, prices: CurrentPrices, assumptions: Ass
         f"${price:.2f} per GPU-hour of {quote.machine} ({quote.basis})",
         f"data preparation: {assumptions.preprocessing_share:.0%} of training (10-30 % is common)",
     ]
-    return RunCostAdvice(gpu_hours, price, training_run(gpu_hours, price, assumptions), tuple(notes))
+    hours = gpu_hours / assumptions.gpus if assumptions.gpus else None
+    return RunCostAdvice(gpu_hours, hours, price, training_run(gpu_hours, price, assumptions), tuple(notes))
 
 
 def unit_cost(
@@ -132,7 +147,8 @@ def gpu_hour_quote(gpu: str, prices: CurrentPrices, hint: str, assumptions: Assu
     """The cheapest GPU-hour on demand: of machines for the ``gpus`` of the assumptions, if there are any, else of any
     size. Raises InvalidInput if none is known."""
     if not gpu:
-        raise InvalidInput("the price is missing", hint=f"give --gpu to look it up, or {hint.removeprefix('give ')}")
+        other = hint.removeprefix("give ")
+        raise InvalidInput("no accelerator is named", hint=f"add --gpu, such as --gpu H100, or {other}")
     per_machine = min(assumptions.gpus or 1, assumptions.gpus_per_node)
     machines = ceil((assumptions.gpus or 1) / per_machine)
     quote = (prices.quote(gpu, per_machine, machines) if assumptions.gpus else None) or prices.gpu_hour(gpu)

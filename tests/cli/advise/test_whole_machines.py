@@ -152,6 +152,8 @@ def test_a_run_on_eight_cards_has_the_price_of_a_machine_of_eight(gpubroker: Any
     single, eight = (gpubroker(*line, *more, "--json").json for more in ((), ("--gpus", "8")))
     assert "per GPU-hour of A100-80GB:8" in eight["assumptions"][0]
     assert float(eight["usd_per_gpu_hour"]) > float(single["usd_per_gpu_hour"])
+    assert (single["gpu_hours"], single["hours"], eight["gpu_hours"], eight["hours"]) == (24, None, 24, 3)
+    assert "24 GPU-hours on 8 GPUs: 3 h" in gpubroker(*line, "--gpus", "8").out
 
 
 def test_a_service_that_is_seldom_asked_is_told_of_scale_to_zero(answer: Any) -> None:
