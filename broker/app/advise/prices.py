@@ -40,8 +40,8 @@ class Quote:
     """The rent of ``gpus`` accelerators: ``machines`` of ``machine`` (``H100:8``), each with at least the requested
     number of accelerators. USD per hour for all machines; ``usd_per_gpu_hour`` divides by the requested accelerators.
 
-    ``launchable``: an engine starts jobs there. ``reference``: a list price, not live. ``stale``: older than its
-    provider's maximum age; no newer one is known.
+    ``launchable``: an engine starts jobs there. ``reference``: a list price, not live. ``stale``: too old by
+    `is_stale`; no newer one is known.
     ``source`` and ``as_of`` (UTC, None for a stated price): the origin of the price, in words ``origin``; ``left_out``:
     a cheaper offer that does not count, with the reason. ``private``: of private hosts on a marketplace.
     """
@@ -281,7 +281,7 @@ def _quote(basis: PriceBasis, gpus: int, machines: int) -> Quote:
         source=offer.source,
         as_of=offer.as_of,
         reference=offer.reference,
-        stale=basis.standing is Standing.STALE,
+        stale=not basis.is_current,
         launchable=offer.engine is not None,
         origin=basis.origin,
         left_out=basis.left_out,

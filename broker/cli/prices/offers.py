@@ -48,7 +48,7 @@ EXAMPLES = examples(
 
 _DEFAULT_ROWS = 30
 _ORDER = (
-    "First where an engine runs jobs (`gpubroker plan` checks your setup), then sold out, out of reach, and too old."
+    "First where an engine runs jobs (jobs: yes; `gpubroker plan` checks your setup), then sold out, out of reach, old."
 )
 _NO_ENGINE = "No engine runs jobs on these offers; they are for comparison."
 _OFFER_FILTER = RowFilter(
@@ -189,6 +189,7 @@ _OFFER_COLUMNS: tuple[ValueColumn[OfferResult], ...] = (
     ValueColumn("machine type", lambda row: row.instance_type, 5, folds=True),
     ValueColumn("GPU", lambda row: row.machine),
     ValueColumn("purchase type", _purchase_type_text),
+    ValueColumn("jobs", lambda row: Text("yes", style="green") if row.engine else Text("no", style="dim"), 3),
     ValueColumn("$/GPU-h", lambda row: formats.rate(row.price_per_gpu_hour), align="right"),
     ValueColumn("$/h", lambda row: formats.rate(row.price_per_hour), 6, "right"),
     ValueColumn(
@@ -203,7 +204,7 @@ _OFFER_COLUMNS: tuple[ValueColumn[OfferResult], ...] = (
     ),
     ValueColumn("score", lambda row: "" if row.score is None else f"{row.score:.2g}", 11, "right"),
     # Always shown, even at 80 columns: a price without its age cannot be trusted.
-    ValueColumn("age", lambda row: formats.age(row.age_seconds), 3, "right"),
+    ValueColumn("age", lambda row: formats.age(row.age_seconds), 2, "right"),
     ValueColumn("source", lambda row: row.source, 8),
     ValueColumn("note", price_kind_text),
 )
@@ -229,7 +230,7 @@ def _offer_list_lines(console: Console, offer_list: OfferList) -> Iterator[Rende
         yield from table_parts(console, _OFFER_COLUMNS, offers)
     if any(offer.reference for offer in offers):
         yield Text("ref: reference price from a published price list, not live; see its age", style="dim")
-    if any(offer.stale for offer in offers):
+    if any(offer.price_kind == "stale" for offer in offers):
         yield Text("stale: older than the provider's maximum age; not used for launches", style="yellow")
     for doubt in sorted({offer.doubt for offer in offers if offer.doubt is not None}):
         yield Text(f"suspicious: {doubt.text}; not used for launches until accepted", style="red")

@@ -44,7 +44,10 @@ _REASONS = {
 
 
 def is_stale(offer: Offer, now: datetime) -> bool:
-    return not offer.reference and offer.max_age is not None and now - offer.as_of > offer.max_age
+    """Whether its price is too old to rely on: a live one by its provider's maximum age, a list price by `is_old`."""
+    if offer.reference:
+        return is_old(offer, now)
+    return offer.max_age is not None and now - offer.as_of > offer.max_age
 
 
 def is_old(offer: Offer, now: datetime) -> bool:
@@ -57,10 +60,8 @@ def standing(offer: Offer, now: datetime) -> Standing:
     """How the offer competes at ``now`` (UTC)."""
     if offer.doubt is not None:
         return Standing.SUSPICIOUS
-    if offer.reference and is_old(offer, now):
-        return Standing.OLD
     if is_stale(offer, now):
-        return Standing.STALE
+        return Standing.OLD if offer.reference else Standing.STALE
     if offer.engine is None:
         return Standing.LISTED
     return Standing.SOLD_OUT if offer.availability in _FULL else Standing.LAUNCHABLE

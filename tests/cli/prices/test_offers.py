@@ -1,5 +1,6 @@
 """`gpubroker offers`: filters, order, groups, and what each row says of itself."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import StringIO
@@ -108,6 +109,22 @@ def test_the_heading_promises_no_engine_where_there_is_none(gpubroker: Any) -> N
         assert done.startswith("No engine runs jobs on these offers") != has_engine
 
 
+def test_a_column_divides_where_an_engine_runs_jobs(gpubroker: Any) -> None:
+    """Each part begins again with its cheapest GPU-hour."""
+    done = gpubroker("offers", "--gpu", "H100", "--offline", "--limit", "100")
+    lines = [line for line in done.out.splitlines() if "H100:" in line and "on-demand" in line]
+    parts = [re.split(r"on-demand +", line)[1].split()[:2] for line in lines if "  ref" in line]
+    reached, others = ([float(usd[1:]) for word, usd in parts if word == answer] for answer in ("yes", "no"))
+    assert [word for word, _ in parts] == ["yes"] * len(reached) + ["no"] * len(others)
+    assert reached == sorted(reached)
+    assert others[0] < reached[-1]
+
+
+def test_an_unknown_key_that_is_an_option_names_it(gpubroker: Any) -> None:
+    assert "unknown key 'gpu'; write --gpu H100" in gpubroker("offers", "--where", "gpu=H100").err
+    assert "write --gpu" not in gpubroker("jobs", "list", "--where", "gpu=H100").err
+
+
 def test_filters(gpubroker: Any) -> None:
     assert {(o["accelerator"], o["count"]) for o in offers_of(gpubroker, "--gpu", "nvidia-h100:8")} == {("H100", 8)}
     assert {o["accelerator"] for o in offers_of(gpubroker, "-g", "H100", "-g", "L4")} == {"H100", "L4"}
@@ -194,7 +211,10 @@ def test_age_and_staleness() -> None:
     fresh, old, book = offer_rows.rows(
         [offer(), offer(as_of=NOW - timedelta(hours=2)), offer(as_of=NOW - timedelta(days=900), reference=True)], NOW
     )
-    assert [fresh.stale, old.stale, book.stale] == [False, True, False]
+    assert [fresh.stale, old.stale, book.stale] == [False, True, True], "one meaning: too old to rely on"
+    spot: dict[str, Any] = {"capacity_type": CapacityType.SPOT, "reference": True}
+    listed = [offer(as_of=NOW - timedelta(days=days), **spot) for days in (60, 61)]
+    assert [row.stale for row in offer_rows.rows(listed, NOW)] == [False, True]
     assert old.age == timedelta(hours=2)
 
 
