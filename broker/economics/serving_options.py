@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
+from typing import Annotated
 
 from broker.core.market.accelerators import Accelerator
 from broker.economics.assumptions import Assumptions
 from broker.economics.families import shape_for
-from broker.economics.figures import Estimate, EstimatedUsd, Seconds, Share, number_text
+from broker.economics.figures import HIDDEN, Estimate, EstimatedUsd, Seconds, Share, Usd, number_text
 from broker.economics.fits import find_fits
 from broker.economics.kinds import Method, Precision
 from broker.economics.memory import ModelUse, Subject, estimate
@@ -110,10 +111,11 @@ def _percentile(ordered: list[float], share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class MachinePrice:
-    """A machine for rent: its GPUs of one kind, and USD per hour for all of it."""
+    """A machine for rent: its GPUs of one kind, USD per hour for all of it, and the origin of that price."""
 
     gpus: int
     usd_per_hour: float
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,8 @@ class ServingOption:
     """One way to serve the traffic: accelerator, precision, size, speed, and the cost of a month (730 h).
 
     ``batch``: sequences a replica works on at once; ``time_to_first_token_s``: without waiting; ``time_per_token_s``:
-    at full load. ``machines`` of ``gpus_per_machine`` are rented on demand (None where no price is known);
+    at full load. ``machines`` of ``gpus_per_machine`` are rented on demand (None where no price is known), at
+    ``machine_usd_per_hour`` each, a price of ``price_origin``: place, source and age;
     ``monthly_usd_one_more``: with one machine more, so that losing one loses no capacity. ``first_token_p95_s`` and
     ``simulated_p95_s``: from simulated arrivals at the planned load, None where they were not simulated.
     ``measured_runs``: finished runs that measured the speed, at ``pace`` times the estimate; 0: estimated.
@@ -142,12 +145,14 @@ class ServingOption:
     accelerator: str
     precision: Precision
     gpus: int
+    monthly_usd_on_demand: EstimatedUsd | None
+    machine_usd_per_hour: Usd | None
+    p95_s: Seconds | None
     replicas: int
     gpus_per_replica: int
     machines: int | None
     gpus_per_machine: int | None
-    monthly_usd_on_demand: EstimatedUsd | None
-    p95_s: Seconds | None
+    price_origin: Annotated[str, HIDDEN]
     meets_latency: bool | None
     tokens_per_second_per_replica: Estimate
     batch: int
@@ -379,6 +384,8 @@ def _option(
         monthly_usd_owned=_monthly(prices.owned, sizing.gpus),
         monthly_usd_reserved=reserved[0] if reserved else _monthly(prices.reserved, sizing.gpus),
         monthly_usd_on_demand=monthly,
+        machine_usd_per_hour=rented and rented[2].usd_per_hour,
+        price_origin=rented[2].origin if rented else "",
         monthly_usd_one_more=rented and rented[0] + rented[2].usd_per_hour * HOURS_PER_MONTH,
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from broker.app.advise.prices import CurrentPrices
+from broker.app.advise.prices import STATED_SOURCE, CurrentPrices
 from broker.app.advise.size import accelerators_or_all
 from broker.core.errors import InvalidInput
 from broker.core.market.accelerators import Accelerator
@@ -197,7 +197,7 @@ def serving_options(
         assumptions.replica_tokens_per_second is None or assumptions.batch is not None
     )
     if not fitting_options or not is_simulated:
-        return fitting_options, notes
+        return fitting_options, [*_price_note(fitting_options), *notes]
 
     def simulate(option: ServingOption) -> ServingOption:
         return with_simulation(option, model, *priced_cards[option.accelerator], assumptions)
@@ -211,7 +211,16 @@ def serving_options(
     )
     if best.replicas > unsimulated.replicas:
         notes.append(f"{best.replicas} replicas instead of {unsimulated.replicas}, to meet the p95 at random arrivals")
-    return ranked_options, notes
+    return ranked_options, [*_price_note(ranked_options), *notes]
+
+
+def _price_note(ranked: Sequence[ServingOption]) -> list[str]:
+    """The price of a machine of the first option with its origin; none for machines without GPUs (`_cpu_notes`)."""
+    best = ranked[0] if ranked else None
+    if best is None or not best.gpus or best.machine_usd_per_hour is None:
+        return []
+    machine = f"{best.accelerator}:{best.gpus_per_machine}"
+    return [f"${best.machine_usd_per_hour:,.2f}/h of {machine} ({best.price_origin})"]
 
 
 def cpu_candidates(
@@ -221,9 +230,10 @@ def cpu_candidates(
     if model.parameters >= assumptions.cpu_below_parameters or assumptions.replica_tokens_per_second is not None:
         return {}
     cards = {}
-    for offer in (basis.offer for basis in prices.cpus):
+    for basis in prices.cpus:
+        offer = basis.offer
         card = cpu_machine(offer.cpus or 0, offer.memory_gib or 0, assumptions)
-        cards[card.name] = card, GpuHourPrices(machines=(MachinePrice(1, machine_usd(offer)),))
+        cards[card.name] = card, GpuHourPrices(machines=(MachinePrice(1, machine_usd(offer), basis.origin),))
     return cards
 
 
@@ -255,10 +265,10 @@ def _prices(card: Accelerator, prices: CurrentPrices, assumptions: Assumptions) 
 
 def _machines(prices: CurrentPrices, accelerator: str, kind: CapacityType) -> tuple[MachinePrice, ...]:
     if accelerator in prices.stated:
-        return tuple(MachinePrice(size, prices.stated[accelerator] * size) for size in (1, 2, 4, 8))
+        return tuple(MachinePrice(size, prices.stated[accelerator] * size, STATED_SOURCE) for size in (1, 2, 4, 8))
     sizes = sorted({offer.count for offer in prices.offers.get(accelerator, ()) if offer.capacity_type is kind})
     quotes = [(size, prices.quote(accelerator, size, 1, kind)) for size in sizes]
-    return tuple(MachinePrice(size, quote.usd_per_hour) for size, quote in quotes if quote is not None)
+    return tuple(MachinePrice(size, quote.usd_per_hour, quote.basis) for size, quote in quotes if quote is not None)
 
 
 def route_tasks(tiers: Sequence[str], tasks: Sequence[str]) -> Routing | None:

@@ -92,6 +92,26 @@ def test_buying_or_renting_one_card_counts_the_whole_machine_of_a_term_and_no_ol
     assert {way["way"]: float(way["total_usd"]) for way in eight["comparison"]["ways"]}["reserved"] == 140_160
 
 
+def test_a_service_has_the_price_of_its_machine_with_source_and_age(answer: Any, gpubroker: Any) -> None:
+    """$3.99 an hour × 730 hours × the machines; at 80 columns the cost of a month stays beside the latency."""
+    line = ("advise", "serve", "7B", "--gpu", "H100", "--requests-per-minute", "60")
+    served = answer(*line)
+    best = served["options"][0]
+    assert best["machine_usd_per_hour"] == "3.99"
+    assert float(best["monthly_usd_on_demand"]) == pytest.approx(3.99 * 730 * best["machines"], rel=1e-3)
+    assert best["price_origin"].startswith("aws/us-east-1, on-demand, pricebook: list price of ")
+    assert f"$3.99/h of H100:1 ({best['price_origin']})" in served["assumptions"]
+
+
+@pytest.mark.parametrize("size", ["7B", "70B"])
+def test_eighty_columns_show_what_a_service_costs(gpubroker: Any, monkeypatch: Any, size: str) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = gpubroker("advise", "serve", size, "--requests-per-minute", "300").out
+    (titles,) = [line for line in shown.splitlines() if line.startswith("accelerator ")]
+    assert "monthly $ on demand  machine $ per hour" in titles
+    assert titles.index("machine $") < titles.index("p95")
+
+
 def test_a_rule_of_thumb_has_the_break_even_of_the_command_that_it_names(answer: Any) -> None:
     """$182,000 for a board of H100 against $3.99 an hour for one: never, by both; the quoted build pays."""
     rules = answer("advise", "rules")["rules_of_thumb"]
