@@ -10,6 +10,7 @@ from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.reasons import MISSING_SETUP, Reason
 from broker.core.market.accelerators import nearest
 from broker.core.market.offers import Interconnect, Offer
+from broker.core.values.money import Money
 from broker.placement.feasibility import PreparedJob, rejection_of
 
 FIXES_ELSEWHERE: Mapping[Reason, str] = {
@@ -57,6 +58,7 @@ _NEEDS: Mapping[str, Mapping[str, object]] = {
     "skypilot_config": {"config": None},
 }
 _OF_THE_JOB_ALONE = frozenset({Reason.TOO_MANY_ACCELERATORS, Reason.SANDBOX_NOT_ASKED_FOR})
+_MAX_MACHINES = 3  # in a list that a fix proposes
 _STRENGTH = (Interconnect.PCIE, Interconnect.NVLINK)
 
 
@@ -97,7 +99,7 @@ def _other_accelerator(job: Job, offers: Sequence[Offer]) -> Remedy:
         return Remedy({"resources.accelerators": None}, "only machines without accelerators are offered there")
     machines = [request.machine for request in requests]
     text = "the nearest that is offered; `gpubroker offers --by gpu` lists all"
-    return Remedy({"resources.accelerators": [*machines, f"{name[0]}:{counts[name[0]]}"]}, text)
+    return Remedy({"resources.accelerators": [*machines[: _MAX_MACHINES - 1], f"{name[0]}:{counts[name[0]]}"]}, text)
 
 
 def _fewer_accelerators(job: Job, offers: Sequence[Offer]) -> Remedy:
@@ -111,7 +113,13 @@ def _fewer_accelerators(job: Job, offers: Sequence[Offer]) -> Remedy:
 
 
 def _more_accelerators(job: Job, offers: Sequence[Offer]) -> Remedy:
-    machines = [f"{request.machine.rstrip('+')}+" for request in job.resources if request.accelerator]
+    cheapest = sorted(offers, key=lambda offer: (offer.engine is None, offer.price is None, offer.price or Money.ZERO))
+    order = list(dict.fromkeys(offer.accelerator for offer in cheapest))
+    requests = sorted(
+        (request for request in job.resources if request.accelerator),
+        key=lambda request: order.index(request.accelerator) if request.accelerator in order else len(order),
+    )
+    machines = [f"{request.machine.rstrip('+')}+" for request in requests[:_MAX_MACHINES]]
     return Remedy(
         {"resources.accelerators": machines[0] if len(machines) == 1 else machines}, "takes larger machines, too"
     )
@@ -122,12 +130,21 @@ def _any_machine(job: Job, offers: Sequence[Offer]) -> Remedy:
     return Remedy({"resources.accelerators": offers[0].machine}, text)
 
 
-def _lower_minimum(key: str, value: Callable[[Offer], float | None]) -> Callable[[Job, Sequence[Offer]], Remedy]:
-    def least(job: Job, offers: Sequence[Offer]) -> Remedy:
-        most = max((amount for offer in offers if (amount := value(offer)) is not None), default=None)
-        return Remedy({key: None if most is None else f"{most:g}"}, "" if most is None else "no machine has more there")
+def _lower_minimum(name: str, value: Callable[[Offer], float | None]) -> Callable[[Job, Sequence[Offer]], Remedy]:
+    def largest(job: Job, offers: Sequence[Offer]) -> Remedy:
+        """CPUs and memory that one machine has together; without what cannot be had if it starts none of them."""
+        machines = [offer for offer in offers if offer.engine is not None and value(offer) is not None]
+        if not machines:
+            return Remedy({f"resources.{name}": None}, "no machine that gpubroker starts there has as much")
+        most = max(machines, key=lambda offer: (value(offer) or 0, offer.cpus or 0, offer.memory_gib or 0))
+        changes: dict[str, object] = {f"resources.{name}": f"{value(most):g}"}
+        if any((request.cpus or 0) > (most.cpus or 0) for request in job.resources):
+            changes["resources.cpus"] = most.cpus and f"{most.cpus:g}"
+        if any((request.memory_gib or 0) > (most.memory_gib or 0) for request in job.resources):
+            changes["resources.memory"] = most.memory_gib and f"{most.memory_gib:g}"
+        return Remedy(changes, "no machine that gpubroker starts there has more")
 
-    return least
+    return largest
 
 
 def _other_types(job: Job, offers: Sequence[Offer]) -> Remedy:
@@ -182,8 +199,8 @@ _REMEDIES: Mapping[Reason, Callable[[Job, Sequence[Offer]], Remedy]] = {
     Reason.TOO_FEW_ACCELERATORS: _fewer_accelerators,
     Reason.TOO_MANY_ACCELERATORS: _more_accelerators,
     Reason.NOT_A_CPU_OFFER: _any_machine,
-    Reason.TOO_FEW_CPUS: _lower_minimum("resources.cpus", lambda offer: offer.cpus),
-    Reason.TOO_LITTLE_MEMORY: _lower_minimum("resources.memory", lambda offer: offer.memory_gib),
+    Reason.TOO_FEW_CPUS: _lower_minimum("cpus", lambda offer: offer.cpus),
+    Reason.TOO_LITTLE_MEMORY: _lower_minimum("memory", lambda offer: offer.memory_gib),
     Reason.WRONG_CAPACITY_TYPE: _other_types,
     Reason.WRONG_PROVIDER: _other_places("providers", lambda offer: offer.provider),
     Reason.WRONG_REGION: _other_places("regions", lambda offer: offer.region),
