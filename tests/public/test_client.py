@@ -194,6 +194,8 @@ def test_what_no_capacity_serves_is_not_submitted(client: Client) -> None:
     with pytest.raises(NoFeasibleCapacity) as caught:
         client.submit(JOB, resources={"accelerators": "H100:8", "infra": "owned"})
     assert not caught.value.preview.plan.placements
+    assert caught.value.hint
+    assert "JOB.yaml" not in caught.value.hint
     assert client.jobs() == []
 
 

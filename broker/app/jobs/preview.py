@@ -40,10 +40,10 @@ from broker.core.ports import BudgetSpec, PolicySet
 from broker.ledger.budgets import BudgetShare, budget_shares
 from broker.placement.feasibility import PreparedJob
 from broker.placement.notes import never_done, time_limit
-from broker.placement.planner import PlanInputs, make_plan
+from broker.placement.planner import Deny, PlanInputs, make_plan
 from broker.placement.pricing.conditions import Conditions
 from broker.placement.pricing.time_value import is_start_flexible
-from broker.placement.remedies import matching_otherwise, without_exclusion
+from broker.placement.remedies import NEAREST_LAST, matching_otherwise, remedy, without_exclusion
 from broker.placement.wait_for_reserved import WaitForReserved
 from broker.reconciler.admission.admission import Admission, admit, as_if_unoccupied, denials, subtract_occupied
 from broker.reconciler.admission.facts import facts_of, occupied_in
@@ -68,7 +68,13 @@ class NoFeasibleCapacity(BrokerError):
     exit_code = 4
 
     def __init__(self, preview: Preview) -> None:
-        super().__init__("no offer can serve this job", hint="see `gpubroker plan JOB.yaml --explain`")
+        hint, nearest = "see `gpubroker prices status`", max(preview.counts, key=NEAREST_LAST.index, default=None)
+        if nearest is not None:
+            ids = {rejection.offer_id for rejection in preview.plan.rejections if rejection.reason is nearest}
+            offers = preview.alone.get(nearest) or [offer for offer in preview.offers if offer.id in ids]
+            engines = preview.market.conditions.engines if preview.market else {}
+            hint = f"{nearest.text}: {remedy(nearest, preview.job, offers, engines)}"
+        super().__init__("no offer can serve this job", hint=hint)
         self.preview = preview
 
 
@@ -373,7 +379,8 @@ def _place(job: Job, by: Actor, market: PlanInputs, basis: PlanBasis) -> Preview
     max_duration = job.max_duration or policy.defaults.max_duration
     action = Action(ActionKind.LAUNCH, job, by.identity, window=(now, now + max_duration))
     live = occupied_in(reader, policy, market.offers)
-    deny = denials(policy, action, facts_of(reader, policy, now, live)(action))
+    facts = facts_of(reader, policy, now, live)(action)
+    deny = denials(policy, action, facts)
 
     def plan(offers: Sequence[Offer]) -> Plan:
         return make_plan(job, offers, now=now, submitted_at=now, conditions=market.conditions, deny=deny)
@@ -406,20 +413,20 @@ def _place(job: Job, by: Actor, market: PlanInputs, basis: PlanBasis) -> Preview
         budgets=policy.budgets(job, by.identity),
         occupied=live,
         market=market,
-        estimate=_estimate(job, best_plan, market, now),
+        estimate=_estimate(job, best_plan, market, now, denials(policy, action, facts, for_estimate=True)),
         machines=machine_use(market.offers, live),
     )
 
 
-def _estimate(job: Job, actual_plan: Plan, market: PlanInputs, now: datetime) -> Plan | None:
+def _estimate(job: Job, actual_plan: Plan, market: PlanInputs, now: datetime, deny: Deny | None) -> Plan | None:
     """The plan with every engine installed and in reach of the run folders, an engine for recorded capacity, and
-    reference prices allowed; None unless the job can start only then."""
+    reference prices allowed, without what the policies ``deny``; None unless the job can start only then."""
     if actual_plan.placements or not (actual_plan.reasons() & MISSING_SETUP or any(map(is_recorded, market.offers))):
         return None
     reachable_offers = [replace(offer, engine=ANY_ENGINE) if is_recorded(offer) else offer for offer in market.offers]
     conditions = _conditions_with_all_engines(job, replace(market, offers=reachable_offers))
     open_conditions = replace(conditions, allow_reference_prices=True)
-    plan = make_plan(job, reachable_offers, now=now, submitted_at=now, conditions=open_conditions)
+    plan = make_plan(job, reachable_offers, now=now, submitted_at=now, conditions=open_conditions, deny=deny)
     return plan if plan.placements else None
 
 

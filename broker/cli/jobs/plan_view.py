@@ -124,6 +124,8 @@ def _placements(
     if over_count := plan_result.over_max_cost:
         summary += f", {over_count:,} of them above the job's max_cost of {formats.money(plan_result.max_cost)}"
     summary += ", ".join(("; costs are estimates", *plan_result.basis))
+    if not plan_result.placements and plan_result.work_left is None:  # else a note says so
+        summary += "; ranked by the price of a useful hour"
     if count > len(rows):
         summary += f"; the best {len(rows)} are shown"
     return table_parts(console, columns, rows, summary)

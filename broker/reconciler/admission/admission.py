@@ -83,12 +83,16 @@ def strictest(verdicts: Iterable[Verdict]) -> Answer:
     return max((v.answer for v in verdicts), key=arrays.STRICTNESS.index, default=Answer.ALLOW)
 
 
-def denials(policy: PolicySet, action: Action, facts: Facts) -> Deny:
-    """The policies' verdict on single placements of ``action``, for the planner."""
+_OF_SETUP = ("reference_price", "no_budget")  # codes of verdicts on what an estimate does without
+
+
+def denials(policy: PolicySet, action: Action, facts: Facts, *, for_estimate: bool = False) -> Deny:
+    """The policies' verdict on single placements of ``action``, for the planner; one ``for_estimate`` needs neither a
+    live price nor a budget."""
 
     def deny(placement: Placement) -> RuleObjection | None:
         for verdict in policy.judge(replace(action, placement=placement, hold=None), facts):
-            if verdict.answer is Answer.DENY:
+            if verdict.answer is Answer.DENY and not (for_estimate and verdict.code in _OF_SETUP):
                 return verdict.objection
         return None
 

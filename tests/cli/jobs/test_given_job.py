@@ -187,6 +187,22 @@ def test_what_cannot_be_started_here_is_estimated(gpubroker: Run, tmp_path: Path
     assert document["estimate"][0]["expected_cost"]
 
 
+def test_an_estimate_says_its_order_and_leaves_out_what_a_policy_denies(gpubroker: Run, tmp_path: Path) -> None:
+    file, policy = tmp_path / "job.yaml", tmp_path / "policy.yaml"
+    file.write_text("run: x\nresources: {accelerators: H100:8}\n")
+    rates = [
+        float(one["rate_per_hour"]) for one in gpubroker("plan", file, "--limit", "100", "--json").json["estimate"]
+    ]
+    assert "would match if the setup allowed it" in (shown := gpubroker("plan", file).out)
+    assert "ranked by the price of a useful hour" in " ".join(shown.split())
+    cap = min(rates) / 8 + 0.01
+    policy.write_text(f"version: 1\nguardrails: [{{name: dear, max_price_per_gpu_hour: ${cap:.2f}}}]\n")
+    assert gpubroker("policy", "apply", policy, "--yes").code == 0
+    judged = gpubroker("plan", file, "--limit", "100", "--json").json
+    assert 0 < judged["estimated"] < len(rates)
+    assert all(float(one["rate_per_hour"]) <= 8 * cap + 0.04 for one in judged["estimate"])
+
+
 def test_a_limit_that_is_too_short_for_the_work_is_a_mistake(gpubroker: Run, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text("run: x\nresources: {cpus: 1}\nwork: 10h\nmax_duration: 2h\n")
