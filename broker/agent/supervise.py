@@ -412,7 +412,8 @@ class Attempt:
 
     def _await_peers(self, command_end: CommandEnd) -> CommandEnd:
         """Wait for the other ranks: rank 0 ends last, and the attempt ends with it."""
-        self._mailbox.phase = "waiting for the other ranks"
+        if self._spec.nodes > 1:
+            self._mailbox.phase = "waiting for the other ranks"
         while len(self._stops.peers) < self._spec.nodes - 1:
             message = self._stops.next(float("inf"))
             if isinstance(message, Fenced):

@@ -285,6 +285,13 @@ class JobDetails(Result):
         waits_for_owner = isinstance(self.wait_reason, SecretsMissing | OwnerMustStart)
         return self.waits_for_people or self.asked is not None or waits_for_owner
 
+    def __repr__(self) -> str:
+        because = reasons.end_text_after_state(self.end_reason) or self.waiting_because
+        parts = [self.id, self.state.value, self.cost_so_far.rounded(4), because]
+        return f"<{type(self).__name__} {', '.join(filter(None, parts))}>"
+
+    __str__ = __repr__
+
     @classmethod
     def of(cls, view: JobView, bill: Bill, progress: Progress | None, now: datetime, **extra: Any) -> Self:
         percent = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from broker.app.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
-from broker.core.errors import BrokerError, InvalidInput, NotAllowed, UnknownName, UnreadableJob
+from broker.core.errors import BrokerError, InvalidInput, NotAllowed, UnknownName, UnreadableJob, closest
 from broker.core.events import events as ev
 from broker.core.events import lifecycle
 from broker.core.events.outcomes import JobState
@@ -50,8 +50,12 @@ def find(broker: Broker, reference: str) -> JobView:
             return prefix_matches[0]
         if not prefix_matches and reader.unreadable:
             raise reader.unreadable[0]
-        recent_ids = [view.id for view in reader.jobs(limit=50)]
-    raise UnknownName("job", reference, recent_ids)
+        raise unknown_job(reference, {view.id: view.job.name for view in reader.jobs(limit=50)})
+
+
+def unknown_job(reference: str, known: Mapping[str, str]) -> UnknownName:
+    """The error for a job that is not ``known`` (names by id); it suggests a similar name or id."""
+    return UnknownName("job", reference, known, meant=closest(reference, known.values()) or "")
 
 
 def refuse_several(name: str, open_ids: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from broker.app.jobs.documents import SubmissionTerms
-from broker.app.jobs.jobs import refuse_several
+from broker.app.jobs.jobs import refuse_several, unknown_job
 from broker.app.jobs.plan_documents import PlanResult
 from broker.app.jobs.sealed_secrets import encrypt_for_service, missing_secrets, missing_secrets_notes
 from broker.app.jobs.snapshots import Survey, has_local_files, resolve_paths, store_snapshot, survey_files
@@ -128,7 +128,7 @@ def job_id(api: TeamApi, reference: str) -> str:
     try:
         rows = api.rows("/jobs", "jobs", limit=_MAX_MATCHES, reference=reference)
         matches = [(str(row["id"]), row["name"], JobState(row["state"]).final) for row in rows]
-        known_ids = [] if matches else [str(row["id"]) for row in api.rows("/jobs", "jobs", limit=_MAX_KNOWN)]
+        known = {str(row["id"]): str(row["name"]) for row in rows or api.rows("/jobs", "jobs", limit=_MAX_KNOWN)}
     except (KeyError, TypeError, ValueError) as error:
         raise Malformed("the server's list of jobs cannot be read", where=api.url, hint=SAME_VERSION) from error
     if reference not in (id for id, _, _ in matches):
@@ -136,4 +136,4 @@ def job_id(api: TeamApi, reference: str) -> str:
     exact_ids = [id for id, name, _ in matches if reference in (id, name)]
     if exact_ids or len(matches) == 1:
         return exact_ids[0] if exact_ids else matches[0][0]
-    raise UnknownName("job", reference, known_ids or [id for id, _, _ in matches])
+    raise unknown_job(reference, known)

@@ -45,7 +45,7 @@ def test_jobs_are_cancelled(gpubroker: Gpubroker, three: list[str], arguments: l
     [
         ([], "expected jobs, --all or --state"),
         (["one", "--all"], "expected jobs, --all or --state"),
-        (["one", "onne"], "onne"),
+        (["one", "onne"], "unknown job 'onne'; did you mean 'one'?"),
         (["--all"], "no terminal for the confirmation"),
         (["--state", "succeeded"], "got 'succeeded'"),
     ],
