@@ -223,3 +223,11 @@ ZERO = ("staff_usd_per_gpu_hour", "facility_usd", "kwh_usd", "resale_share", "le
 
 def owned_usd(found: Any) -> float:
     return next(float(way["present_value_usd"]) for way in found["comparison"]["ways"] if way["way"] == "owned")
+
+
+def test_a_plan_says_why_it_looks_back_on_fewer_days_than_are_known(gpubroker: Any, write: Any) -> None:
+    """Of 60 days the first week is history: 53 are left."""
+    demand = write("sixty.csv", "8\n" * 24 * 60)
+    line = ("capacity", "plan", "--reserved-price", "1.45", "--on-demand-price", "2.40")
+    shown = " ".join(gpubroker(*line, "--demand", f"H100={demand}").out.split())
+    assert "Over the last 53 days, with the days before (a week or more) as history" in shown
