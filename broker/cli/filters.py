@@ -116,11 +116,6 @@ def price_option(option: str, text: str) -> Money:
         raise InvalidInput(message, where=option, hint=hint) from error
 
 
-def command_options(context: typer.Context) -> set[str]:
-    """The options of the command that runs."""
-    return {text for parameter in context.command.params for text in parameter.opts}
-
-
 Completion = Callable[[typer.Context, str], list[str]]
 _PATTERNS = {"region": "us-*", "team": "nlp-*"}  # by key, for help
 

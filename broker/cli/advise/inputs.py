@@ -16,7 +16,7 @@ from broker.app.advise.places import RESIDENCIES, Places, check_providers, resol
 from broker.app.advise.prices import CurrentPrices, current_prices, held_gpus
 from broker.app.assumptions import load_assumptions, with_measurements
 from broker.cli import completion
-from broker.cli.filters import RowFilter, command_options
+from broker.cli.filters import RowFilter
 from broker.cli.terminal import Terminal
 from broker.core.documents import MAX_BYTES, read_document
 from broker.core.errors import InvalidInput
@@ -94,7 +94,7 @@ class Ask:
         for text in [gpus] if isinstance(gpus, str) else gpus or ():
             name, colon, count = text.partition(":")
             if colon:
-                number = f" --gpus {count}" if "--gpus" in command_options(context) else ""
+                number = f" --gpus {count}" if any("--gpus" in each.opts for each in context.command.params) else ""
                 hint = f"write --gpu {name}{number}"
                 raise InvalidInput(f"expected the name of an accelerator; got {text!r}", where="--gpu", hint=hint)
             self.gpus.append(canonical(name))
