@@ -60,7 +60,7 @@ def serve(
     others stand by and take over. Without an instance, running jobs continue, but no job is re-placed.
     GPUBROKER_PRICES__<NAME>__EVERY sets a provider's poll interval; by default it follows from the maximum age of its
     prices. The web UI and the API (/api/v1) need the extra `server`; on an address other than loopback they need TLS,
-    or `public_url` under [serve] if a proxy adds it. They accept the tokens of `gpubroker tokens create`, the web UI
+    or `public_url` under \\[serve] if a proxy adds it. They accept the tokens of `gpubroker tokens create`, the web UI
     also the links of `gpubroker people invite`; on a terminal, it prints such a link for the first administrator until
     there is one. With --json, the document printed at the end counts polls and passes over the jobs.
     """
