@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from ipaddress import ip_network
@@ -10,7 +11,7 @@ import httpx
 import pytest
 
 from broker.core.actors import network_of
-from broker.server.api.connections import Connection
+from broker.server.api.connections import Connection, Listener
 from broker.server.api.paths import GRANT
 from broker.server.api.team_server import TeamServer
 from broker.server.api.transport import Transport
@@ -75,6 +76,30 @@ def test_half_a_request_is_not_waited_for(world: Company, monkeypatch: pytest.Mo
     with answering(world.broker) as server, silent(server, 1) as (connection,):
         connection.sendall(sent)
         assert is_closed(connection)
+
+
+def test_a_client_that_reset_its_connection_makes_room() -> None:
+    """Its reset may be known to the kernel before the event loop reads it."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        listener = Listener(bound, per_network=2, most=2)
+    with listener, ExitStack() as stack:
+        listener.listen()
+
+        def connect(address: str) -> socket.socket:
+            return socket.create_connection(listener.getsockname(), timeout=10, source_address=(address, 0))
+
+        clients = [connect(ATTACKER) for _ in range(2)]
+        oldest, _ = (stack.enter_context(listener.accept()[0]) for _ in clients)
+        clients[0].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        for client in clients:
+            client.close()
+        with pytest.raises(ConnectionResetError):
+            oldest.recv(1)
+        stack.enter_context(connect("127.0.0.3"))
+        connection, address = listener.accept()
+        stack.enter_context(connection)
+        assert address[0] == "127.0.0.3"
 
 
 def test_one_network_is_one_address() -> None:

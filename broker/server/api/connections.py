@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any
 
@@ -56,7 +57,8 @@ class Listener(socket.socket):
                 return False
             oldest = next(iter(self._open[largest]))
             self.forget(oldest, largest)
-            oldest.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # its client may have reset it; the event loop closes it
+                oldest.shutdown(socket.SHUT_RDWR)
         return True
 
     def forget(self, connection: socket.socket, network: str) -> None:
@@ -86,7 +88,7 @@ class Connection(H11Protocol):
     least_bytes = 4_000
     """Bytes of a body that are progress."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
         self._received = 0
         self._check(None)
