@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -11,10 +11,6 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from broker.core.market.offers import CapacityType
 from providers.http import HttpSettings, Url
 from providers.registry import split_commas
-
-if TYPE_CHECKING:
-    pass
-
 
 NAME = "azure"
 PRICES_PATH = "/api/retail/prices"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from pydantic import Field
 
@@ -13,14 +14,6 @@ from broker.core.errors import UnknownName
 from broker.core.market.offers import BOUGHT, CapacityType
 from broker.core.values.money import Money
 from broker.reconciler.settlement.charges import Comparison, ComparisonState
-
-if TYPE_CHECKING:
-    pass
-
-
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 BILLED_BY = ("provider", "capacity_type", "job", "attempt")
 

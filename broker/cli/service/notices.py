@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from broker.cli.options import AsJson, examples
-from broker.cli.prices.watch import delivery_text
+from broker.cli.prices.watch import delivery_text, notice_text
 from broker.cli.render import formats
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
-
-if TYPE_CHECKING:
-    pass
-from broker.cli.prices.watch import notice_text
 
 EXAMPLES = examples(
     "gpubroker notices", "gpubroker notices --failed", "gpubroker notices --retry", "gpubroker notices ops --test"
