@@ -484,7 +484,8 @@ def override(values: Mapping[str, object], where: str = "", base: Assumptions = 
         try:
             overrides[name] = rows[name].range.read(value)
         except (ValueError, OverflowError) as error:
-            raise InvalidInput(f"{name}: expected {rows[name].range}; got {str(value)[:40]!r}", where=where) from error
+            key = "" if where.replace("-", "_").endswith(name) else f"{name}: "  # an option is its own place
+            raise InvalidInput(f"{key}expected {rows[name].range}; got {str(value)[:40]!r}", where=where) from error
     return replace(base, **overrides)
 
 
