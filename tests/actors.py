@@ -1,8 +1,10 @@
-"""The people in the tests, and the account under which tests run jobs."""
+"""The people in the tests, the account under which tests run jobs, and their clock."""
+
+from datetime import UTC, datetime
 
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, ProcessAccount, Role
-from broker.core.values.clock import Clock
+from broker.core.values.clock import Clock, ManualClock
 
 
 def person(name: str) -> Actor:
@@ -25,3 +27,8 @@ def under(account: ProcessAccount, broker: Broker) -> Broker:
 def with_clock(broker: Broker, clock: Clock) -> Broker:
     """A broker over the same store with that clock."""
     return Broker(broker.settings, broker.registries, broker.account, store=broker.store, clock=clock)
+
+
+def mid_month() -> ManualClock:
+    """A clock at which what a job holds for a day belongs to one month, whenever the tests run."""
+    return ManualClock(datetime.now(UTC).replace(day=15, hour=6))

@@ -476,7 +476,7 @@ def table() -> Mapping[str, Assumption]:
 
 def override(values: Mapping[str, object], where: str = "", base: Assumptions = DEFAULTS) -> Assumptions:
     """``base`` with some replaced by name, such as ``{"memory_headroom": 0.15}``. Raises UnknownName, with the nearest
-    names, and InvalidInput for a value that is out of range."""
+    names, and InvalidInput for a value that is out of range; ``where`` it is written is by default its name."""
     rows, overrides = table(), {}
     for name, value in values.items():
         if name not in rows:
@@ -484,8 +484,7 @@ def override(values: Mapping[str, object], where: str = "", base: Assumptions = 
         try:
             overrides[name] = rows[name].range.read(value)
         except (ValueError, OverflowError) as error:
-            key = "" if where.replace("-", "_").endswith(name) else f"{name}: "  # an option is its own place
-            raise InvalidInput(f"{key}expected {rows[name].range}; got {str(value)[:40]!r}", where=where) from error
+            raise InvalidInput(f"expected {rows[name].range}; got {str(value)[:40]!r}", where=where or name) from error
     return replace(base, **overrides)
 
 

@@ -1,7 +1,7 @@
 """`action: ask` of a guardrail, from the submission to the answer: the money is held meanwhile, yes lets it go on, and
 no or no answer gives the money back."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -17,7 +17,7 @@ from broker.core.job.jobs import Job
 from broker.core.policy.policy import Answer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from tests.actors import ANN, OLGA, with_clock
+from tests.actors import ANN, OLGA, mid_month, with_clock
 from tests.app.jobs.approving import held
 
 MONEY = "version: 1\npolicy: t\nbudgets: [{name: pretend, amount: $100, period: month, counts: [sandbox]}]\n"
@@ -27,7 +27,7 @@ COST = Money.usd(3)
 
 @pytest.fixture
 def clock() -> ManualClock:
-    return ManualClock(datetime.now(UTC))
+    return mid_month()
 
 
 @pytest.fixture

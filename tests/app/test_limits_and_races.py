@@ -32,7 +32,7 @@ from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.values.money import Money
 from broker.reconciler.controllers.placement import PlacementController
-from tests.actors import ANN, EVERYBODYS, ROOT, person, under
+from tests.actors import ANN, EVERYBODYS, ROOT, mid_month, person, under, with_clock
 from tests.app.jobs.approving import held
 from tests.controllers import Asking
 from tests.this_machine import CPUS
@@ -110,8 +110,10 @@ def test_money_that_another_job_takes_after_the_plan_leaves_smaller_limits(
     broker: Broker, new_broker: Callable[[], Broker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of $5, each of two jobs asks for $3, and both plans are made while nothing is held."""
+    clock = mid_month()
+    broker, other = with_clock(broker, clock), with_clock(new_broker(), clock)
     grant(broker, "$5")
-    other, real = new_broker(), broker.store.writing
+    real = broker.store.writing
     three = SANDBOX + "max_cost: $3\n"
 
     @contextmanager

@@ -28,7 +28,7 @@ from broker.core.values.money import Money
 from broker.engines.runfolder.attempt_keys import TICKET_LABEL, launch_ticket
 from broker.engines.skypilot.task import cluster_name
 from broker.ledger.entries import faults
-from tests.actors import ROOT
+from tests.actors import ROOT, mid_month
 from tests.server.page.browsing import site_of
 from tests.server.world import DAY, Company, bearer, new_world
 
@@ -102,7 +102,7 @@ def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[Gate]:
-    world = new_world(tmp_path, ManualClock(datetime.now(UTC)))
+    world = new_world(tmp_path, mid_month())
     yield Gate(world)
     world.broker.close()
 

@@ -88,6 +88,7 @@ class Ask:
         self, context: typer.Context, setting: Setting, given: object = None, gpus: list[str] | str | None = None
     ) -> None:
         self.terminal = Terminal.of(context)
+        self._option_of = {each.name: each.opts[0] for each in context.command.params}
         self._setting = setting
         self._given = given
         self.gpus = []
@@ -109,7 +110,7 @@ class Ask:
         base = override_stated(values, self._measured(load_assumptions(self._url, self._opened)))
         for name in table().keys() & options.keys():
             if options[name] is not None:
-                base = override({name: options[name]}, where=f"--{name.replace('_', '-')}", base=base)
+                base = override({name: options[name]}, where=self._option_of[name], base=base)
                 values[name] = options[name]
         return replace(base, stated=frozenset(values))
 

@@ -1,7 +1,7 @@
 """Asking first: the money is held, the right people decide, and what was approved is not asked again."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -24,13 +24,13 @@ from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import Answer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from tests.actors import ANN, BOB, OLGA, ROOT, person, with_clock
+from tests.actors import ANN, BOB, OLGA, ROOT, mid_month, person, with_clock
 from tests.app.jobs.approving import JOB, MORE, POLICY, SANDBOX, bodies, held, now_of, start, tick
 
 
 @pytest.fixture
 def clock() -> ManualClock:
-    return ManualClock(datetime.now(UTC))
+    return mid_month()
 
 
 @pytest.fixture

@@ -313,7 +313,7 @@ def test_what_was_proposed_is_bought_once(
     assert (line["regret_at_half_usd"], proposed.json["best"]) == ("544.00", 1)
     told = " ".join(gpubroker("capacity", *PROPOSE, *known).out.split())
     assert "43%" in told
-    assert "needed: GPU " in told
+    assert "needed: GPUs 9 to 16 (one machine) in 75% of the hours" in told
     assert "H100: rent: $12.00 per GPU-hour, as stated" in told
 
     file = write("proposal.json", proposed.out)

@@ -131,7 +131,7 @@ def test_a_plan_says_how_many_cpus_a_job_gets_that_does_not_name_them(gpubroker:
 
 def test_a_plan_says_that_a_disk_of_unknown_price_counts_at_an_upper_bound(gpubroker: Run, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
-    for tier, words in (("high", ", with disks of unknown price at an upper bound of $0.19/h\n"), ("medium", "\n")):
+    for tier, words in (("high", ", with disks of unknown price at an upper bound of $0.19/h; "), ("medium", "; ")):
         path.write_text(
             f"run: x\nresources: {{accelerators: 'H100:8', infra: aws/us-east-1, disk_tier: {tier}, disk_size: 256}}\n"
         )
