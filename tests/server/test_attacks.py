@@ -49,10 +49,25 @@ def endless_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("endless_patience")
-def test_connections_that_send_nothing_stop_nobody_else(world: Company) -> None:
-    with answering(world.broker) as server, silent(server, 215) as opened:
-        assert all(is_closed(connection) for connection in opened[100:])
-        assert httpx.get(f"{server.url}/healthz").status_code == 200
+@pytest.mark.parametrize("address", ["127.0.0.1", ATTACKER])
+def test_connections_that_send_nothing_stop_nobody(world: Company, address: str) -> None:
+    """Neither others nor the health check from the same address: behind a load balancer, all have one."""
+    with answering(world.broker) as server, silent(server, 215, (address,)) as opened:
+        assert all(is_closed(connection) for connection in opened[:115])
+        for _ in range(3):
+            answer = httpx.get(f"{server.url}/healthz", headers={"Connection": "close"})
+            assert answer.status_code == 200
+
+
+@pytest.mark.usefixtures("endless_patience")
+def test_a_request_under_way_outlasts_connections_without_one(world: Company) -> None:
+    with answering(world.broker) as server, silent(server, 1) as (busy,):
+        busy.sendall(b"POST /api/v1/token HTTP/1.1\r\nHost: gpus\r\nContent-Length: 1\r\n\r\n")
+        assert httpx.get(f"{server.url}/healthz").status_code == 200  # by now it has the head
+        with silent(server, 215) as opened:
+            assert is_closed(opened[0])
+            busy.sendall(b"x")
+            assert busy.recv(12) == b"HTTP/1.1 400"
 
 
 @pytest.mark.usefixtures("endless_patience")

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any
@@ -17,49 +17,46 @@ from broker.core.actors import network_of
 class Listener(socket.socket):
     """A listening socket that limits open connections, before TLS begins. Not thread-safe: for one event loop.
 
-    ``per_network``: the most of one network (`network_of`) except ``proxies``; further ones are closed unanswered.
-    ``most``: the most in all; then a network's new connection closes the oldest one of the network that has the most,
-    so that neither health checks nor people wait behind connections that send nothing.
+    ``per_network``: the most of one network (`network_of`) except ``proxies``; ``most``: the most in all. A new
+    connection beyond a limit closes one of that network, or of the one that has the most: the oldest without a request
+    in ``protocols``, else the oldest. So neither health checks nor people wait behind connections that send nothing.
     """
 
     def __init__(
         self,
         bound: socket.socket,
         proxies: Sequence[IPv4Network | IPv6Network] = (),
+        protocols: Iterable[Any] = (),
         *,
         per_network: int = 100,
         most: int = 500,
     ) -> None:
         super().__init__(bound.family, bound.type, bound.proto, bound.detach())
         self._proxies = proxies
+        self._protocols = protocols
         self._per_network = per_network
         self._most = most
         self._open: defaultdict[str, dict[socket.socket, None]] = defaultdict(dict)
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Raises `ConnectionAbortedError`, which asyncio skips, for a connection beyond the limits."""
         raw, address = super().accept()
         network = network_of(address[0])
-        if not self._has_room(network, is_proxy=any(ip_address(address[0]) in proxy for proxy in self._proxies)):
-            raw.close()
-            raise ConnectionAbortedError
+        if len(self._open[network]) >= self._per_network and not any(
+            ip_address(address[0]) in proxy for proxy in self._proxies
+        ):
+            self._close_one_of(network)
+        elif sum(map(len, self._open.values())) >= self._most:
+            self._close_one_of(max(self._open, key=lambda name: len(self._open[name])))
         connection = _CountedSocket(raw, self, network)
         self._open[network][connection] = None
         return connection, address
 
-    def _has_room(self, network: str, *, is_proxy: bool) -> bool:
-        count = len(self._open[network])
-        if count >= self._per_network and not is_proxy:
-            return False
-        if sum(map(len, self._open.values())) >= self._most:
-            largest = max(self._open, key=lambda name: len(self._open[name]))
-            if len(self._open[largest]) <= count:
-                return False
-            oldest = next(iter(self._open[largest]))
-            self.forget(oldest, largest)
-            with suppress(OSError):  # its client may have reset it; the event loop closes it
-                oldest.shutdown(socket.SHUT_RDWR)
-        return True
+    def _close_one_of(self, network: str) -> None:
+        busy = {protocol.fileno() for protocol in self._protocols if protocol.is_answering}
+        oldest = min(self._open[network], key=lambda connection: connection.fileno() in busy)
+        self.forget(oldest, network)
+        with suppress(OSError):  # its client may have reset it; the event loop closes it
+            oldest.shutdown(socket.SHUT_RDWR)
 
     def forget(self, connection: socket.socket, network: str) -> None:
         """Count the connection no longer."""
@@ -87,6 +84,15 @@ class Connection(H11Protocol):
     """Seconds between two checks."""
     least_bytes = 4_000
     """Bytes of a body that are progress."""
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the header of a request has arrived, and its answer is not complete."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def fileno(self) -> int:
+        number: int = self.transport.get_extra_info("socket").fileno()
+        return number
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)

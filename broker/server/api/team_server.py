@@ -43,8 +43,8 @@ class TeamServer:
         host, port = parse_address(listen)
         transport.check(host)
         service = ServiceResponder(broker, health, token)
-        self._socket = Listener(_bind(host, port, listen), transport.proxies)
-        self.port: int = self._socket.getsockname()[1]
+        bound = _bind(host, port, listen)
+        self.port: int = bound.getsockname()[1]
         scheme = "https" if transport.certificate else "http"
         self.url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
         self._server = uvicorn.Server(
@@ -65,6 +65,7 @@ class TeamServer:
                 ssl_ciphers="ECDHE+AESGCM:ECDHE+CHACHA20",
             )
         )
+        self._socket = Listener(bound, transport.proxies, self._server.server_state.connections)
         if transport.certificate is not None:
             self._check_tls(transport.certificate)
 
