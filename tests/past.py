@@ -236,8 +236,8 @@ def told(store: Store, now: datetime, *, times: int = 3000) -> None:
             f"'session-' || n, 'user-' || {one}, 'token-' || n, {at}, {at}, {at} + 2592000000000"
         ),
         "api_request (person, key, digest, at, body)": f"'user-' || {one}, 'key-' || n, '', {to_micros(now)} - n, ''",
-        "audit_log (number, at, person, origin, token, action, subject, outcome, before, after, reason)": (
-            f"n, {at}, 'user-' || {one}, 'cli', '', 'session.begin', 'user-' || {one}, 'done', '', '', ''"
+        "audit_log (number, at, person, origin, token, action, subject, outcome, before, after, reason, digest)": (
+            f"n, {at}, 'user-' || {one}, 'cli', '', 'session.begin', 'user-' || {one}, 'done', '', '', '', ''"
         ),
     }
     with store._database.writing() as connection:

@@ -116,6 +116,7 @@ GUESSES: Mapping[str, str] = {
     "approve": "is `gpubroker approvals grant JOB`",
     "array": "is `gpubroker jobs list --where array=JOB`",
     "attach": "is `gpubroker exec -it JOB`",
+    "audit verify": "is `gpubroker audit --verify`",
     "backup": "is `gpubroker store backup`",
     "bill": "is `gpubroker report spend`; a provider's invoice: `gpubroker report billed`",
     "budgets": "is `gpubroker budget`",

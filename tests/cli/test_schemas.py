@@ -47,7 +47,7 @@ ELSEWHERE = {
     "capacity-proof",  # tests/cli/capacity/test_capacity.py
     *(name for name in DOCUMENTS if name.startswith("advise-")),  # tests/cli/advise
     *("audit", "people-list", "person", "token", "tokens-create", "tokens-list"),  # tests/cli/access/test_access.py
-    "people-invite",  # likewise
+    *("people-invite", "audit-verify"),  # likewise
     "prices-accept",  # tests/cli/prices/test_accept.py
     "demo",  # tests/demo/test_demo.py
     "setup",  # tests/cli/service/test_setup.py

@@ -23,7 +23,7 @@ SAME = {
     "decision": "id, at, action, user_name, job_name, job_id, attempt, pool, answer, policy_version, facts_hash, body",
     "policy_set": "number, activated_at, activated_by, sha256, files, note",
     "statement": "month, frozen_at, frozen_by, body",
-    "audit_log": "number, at, person, origin, token, action, subject, outcome, before, after, reason",
+    "audit_log": "number, at, person, origin, token, action, subject, outcome, before, after, reason, digest",
 }
 
 

@@ -148,6 +148,17 @@ class AuditLog(Result):
         return cls(lines=[AuditLine.from_parts(record, number=number) for number, record in records])
 
 
+class AuditVerification(Result):
+    """Whether the audit log is as it was written: each line has a hash of itself and of the line before. ``lines``: so
+    many from the first one hold; ``digest``: the hash of the last of them; ``intact``: these are all; ``is_noted``: the
+    hash that was asked for is one of theirs."""
+
+    lines: int
+    digest: str
+    intact: bool
+    is_noted: bool
+
+
 class CreatedLink(Result):
     """A new sign-in link. ``link``: works once, and is never shown again."""
 

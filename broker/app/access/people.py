@@ -9,7 +9,7 @@ from broker.core.access.people import Person, TeamRole, check_name, check_team
 from broker.core.access.permissions import ROLE_PERMISSIONS, Permission, has_everywhere
 from broker.core.actors import Actor, Role
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
-from broker.store.access.access import AccessReader, AccessWriter
+from broker.store.access.access import AccessReader, AccessWriter, AuditChain
 
 
 def people(broker: Broker) -> Sequence[Person]:
@@ -218,6 +218,13 @@ def audit_log(
     with broker.store.access.reading() as reader:
         require_administrator(reader, by)
         return reader.audit(limit=limit, person=person, subject=subject)
+
+
+def audit_chain(broker: Broker, noted: str, *, by: Actor) -> AuditChain:
+    """Whether the log is as it was written. Raises `NotAllowed` unless ``by`` is an administrator."""
+    with broker.store.access.reading() as reader:
+        require_administrator(reader, by)
+        return reader.audit_chain(noted)
 
 
 def log(broker: Broker, record: AuditRecord) -> int:

@@ -138,6 +138,7 @@ USE_CASES = (
     UseCase("GET", "/people", May.SEE_PEOPLE, "people:list_people", "people-list"),
     UseCase("GET", "/tokens", May.SEE_PEOPLE, "people:list_tokens", "tokens-list"),
     UseCase("GET", "/audit", May.SEE_PEOPLE, "people:audit_lines", "audit"),
+    UseCase("GET", "/audit/verification", May.SEE_PEOPLE, "people:verify_audit", "audit-verify"),
     UseCase("GET", "/launches", May.SEE_JOBS, "outside:list_launches", "launches"),
     UseCase("POST", "/launches/{task}/start", May.JUDGE_LAUNCHES, "outside:start_task"),
     UseCase("POST", "/launches/{launch}/end", May.JUDGE_LAUNCHES, "outside:end_launch", "launches-end"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +17,7 @@ from broker.core.access.permissions import TokenScope
 from broker.core.errors import UnknownName
 
 if TYPE_CHECKING:
-    from broker.app.access.documents import AuditLine, AuditLog, TokenList, TokenResult
+    from broker.app.access.documents import AuditLine, AuditLog, AuditVerification, TokenList, TokenResult
 
 app = typer.Typer(no_args_is_help=True, help="API tokens of a team server: create, list, revoke.")
 
@@ -129,8 +130,16 @@ def audit_table(console: Console, log_lines: AuditLog) -> list[RenderableType]:
     return table_parts(console, _AUDIT_COLUMNS, log_lines.lines) if log_lines.lines else [_NO_LINES]
 
 
+def _verification_lines(verification: AuditVerification, noted: str) -> Iterator[str]:
+    yield f"{verification.lines:,} lines hold. The hash of the last one is {verification.digest or 'none'}."
+    if not verification.intact:
+        yield f"LINE {verification.lines + 1:,} WAS CHANGED OR REMOVED."
+    elif not verification.is_noted:
+        yield f"NO LINE HAS THE HASH {noted}: lines were removed or written anew since."
+
+
 _NO_LINES = "No change on record. Acts of this machine's users are in the events of their jobs: `gpubroker status JOB`."
-AUDIT_EXAMPLES = examples("gpubroker audit", "gpubroker audit --person ann --limit 200", "gpubroker audit --json")
+AUDIT_EXAMPLES = examples("gpubroker audit", "gpubroker audit --person ann --limit 200", "gpubroker audit --verify")
 
 
 def audit(
@@ -140,15 +149,29 @@ def audit(
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=10_000, help="Maximum lines (a server: 1,000).")
     ] = 50,
+    verify: Annotated[bool, typer.Option("--verify", help="Tell whether all lines are as they were written.")] = False,
+    noted: Annotated[
+        str, typer.Option("--noted", metavar="HASH", help="The hash that --verify printed earlier. Implies --verify.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Show changes through the API and of people and tokens, newest first. Acts of this machine's users are not in it.
 
     Each line says who changed what, from where, before and after; none can be edited. What people do to jobs on this
     machine is in the events of each job: `gpubroker status JOB`.
+
+    Each line has a hash of itself and of the line before. --verify computes them again, says which line is the first
+    that was changed or removed, and prints the hash of the last one. Keep it outside of the database: with --noted, it
+    shows a log that was written anew.
     """
-    from broker.app.use_cases.people import audit_lines
+    from broker.app.use_cases.people import audit_lines, verify_audit
 
     terminal = Terminal.of(context)
+    if verify or noted:
+        verification = terminal.ask(verify_audit, noted)
+        terminal.result(verification, lambda: _verification_lines(verification, noted))
+        if not (verification.intact and verification.is_noted):
+            raise typer.Exit(1)
+        return
     log_lines = terminal.ask(audit_lines, person, subject, limit)
     terminal.result(log_lines, lambda: audit_table(terminal.out, log_lines))

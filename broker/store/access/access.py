@@ -1,13 +1,15 @@
 """`store.access`: people, API tokens, sessions, logins of programs and the audit log, in transactions of their own."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, insert, select, update
 from sqlalchemy.orm import join
 
 from broker.core.access.api_tokens import ApiToken, AuditRecord
@@ -27,9 +29,11 @@ from broker.store.schema.access import (
     ProviderSignInRow,
     SignInLinkRow,
 )
+from broker.store.schema.jobs import SettingRow
 from broker.store.schema.row import Row, table_of
 
 T = TypeVar("T")
+_LAST_DIGEST = "audit_digest"  # the setting of the store with the digest of the last line, which tells if it is missing
 _REQUEST_RETENTION = timedelta(days=7)  # after that, the same key is a new request
 
 
@@ -44,6 +48,17 @@ class StoredRequest:
     digest: str
     status: int | None
     body: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditChain:
+    """How far the audit log is as it was written. ``lines``: so many from the first one hold; ``digest``: of the last
+    of them; ``intact``: these are all lines; ``is_noted``: the digest that was asked for is one of theirs."""
+
+    lines: int
+    digest: str
+    intact: bool
+    is_noted: bool
 
 
 class AccessReader:
@@ -134,6 +149,18 @@ class AccessReader:
             *(getattr(AuditLogRow, column) == value for column, value in filters.items() if value is not None)
         )
         return [(row.number, value_of(AuditRecord, row)) for row in self._connection.execute(query)]
+
+    def audit_chain(self, noted: str = "") -> AuditChain:
+        """Compute the digests of all lines again. ``noted``: a digest that was printed earlier."""
+        lines, digest, is_noted = 0, "", not noted
+        query = select(AuditLogRow).order_by(AuditLogRow.number)
+        for row in self._connection.execute(query, execution_options={"yield_per": 500}):
+            if row.digest != _digest(digest, row._asdict()):
+                return AuditChain(lines, digest, intact=False, is_noted=is_noted)
+            lines, digest = lines + 1, row.digest
+            is_noted = is_noted or digest == noted
+        last = self._connection.scalar(select(SettingRow.value).where(SettingRow.key == _LAST_DIGEST))
+        return AuditChain(lines, digest, intact=digest == (last or ""), is_noted=is_noted)
 
 
 class AccessWriter(AccessReader):
@@ -252,9 +279,14 @@ class AccessWriter(AccessReader):
 
     def log(self, record: AuditRecord) -> int:
         """Append a line to the audit log; returns its number."""
-        number = (self._connection.scalar(select(func.max(AuditLogRow.number))) or 0) + 1
-        self._add(AuditLogRow, record, number=number)
-        return number
+        query = select(AuditLogRow.number, AuditLogRow.digest).order_by(AuditLogRow.number.desc()).limit(1)
+        number, previous = self._connection.execute(query).first() or (0, "")
+        cells = columns_of(AuditLogRow, record, number=number + 1, digest="")
+        cells["digest"] = _digest(previous, cells)
+        self._connection.execute(insert(AuditLogRow).values(cells))
+        self._drop(SettingRow, SettingRow.key == _LAST_DIGEST)
+        self._connection.execute(insert(SettingRow).values(key=_LAST_DIGEST, value=cells["digest"]))
+        return int(number) + 1
 
 
 class AccessStore:
@@ -286,6 +318,11 @@ _SESSION_AND_OWNER = (
     .select_from(_TOKEN_OWNER_JOIN.join(PageSessionRow, PageSessionRow.token == ApiTokenRow.id))
     .where(PageSessionRow.digest == bindparam("asked"))
 )
+
+
+def _digest(previous: str, cells: Mapping[str, object]) -> str:
+    """The digest of a line of the audit log with these columns, after the one with the digest ``previous``."""
+    return sha256(json.dumps({**cells, "digest": previous}, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _part(row: Any, table: type[Row], start: int) -> SimpleNamespace:

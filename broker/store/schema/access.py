@@ -112,7 +112,7 @@ class IdentityRow(Row, table=True):
 
 
 class AuditLogRow(Row, table=True):
-    """One line of the audit log. Append-only."""
+    """One line of the audit log. Append-only. ``digest``: the SHA-256 of the other columns and of the line before."""
 
     __table_args__ = (Index("audit_log_person", "person", "number"), Index("audit_log_subject", "subject", "number"))
 
@@ -127,6 +127,7 @@ class AuditLogRow(Row, table=True):
     before: Column[str]
     after: Column[str]
     reason: Column[str]
+    digest: Column[str]
 
 
 append_only(AuditLogRow)

@@ -1,6 +1,8 @@
 """`gpubroker people`, `tokens` and `audit`."""
 
 import re
+import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +45,24 @@ def test_people_tokens_and_the_log_are_as_their_schemas_say(team: Gpubroker) -> 
     team("people", "disable", "bob", "--undo", by=ANN)
     invited = team("people", "invite", "bob", "--json", by=ANN).json
     check("people-invite", invited)
+
+
+def test_a_log_that_was_changed_in_the_database_is_told(team: Gpubroker, home: Path) -> None:
+    holds = team("audit", "--verify", by=ANN)
+    assert (holds.code, holds.out.startswith("5 lines hold. The hash of the last one is ")) == (0, True)
+    noted = holds.out.split()[-1].rstrip(".")
+    assert team("audit", "--noted", noted, by=ANN).code == 0
+    never = team("audit", "--verify", "--noted", "f" * 64, by=ANN)
+    assert (never.code, "NO LINE HAS THE HASH fff" in never.out) == (1, True)
+    with sqlite3.connect(home / "gpubroker.db") as database:
+        database.execute("DROP TRIGGER audit_log_no_update")
+        database.execute("UPDATE audit_log SET person = 'bob' WHERE number = 2")
+    broken = team("audit", "--verify", by=ANN)
+    assert (broken.code, "LINE 2 WAS CHANGED OR REMOVED" in broken.out) == (1, True)
+    document = team("audit", "--verify", "--json", by=ANN)
+    check("audit-verify", document.json)
+    assert (document.code, document.json["lines"], document.json["intact"]) == (1, 1, False)
+    assert team("audit", "--verify", by=BOB).code == 3
 
 
 def test_whoever_is_invited_is_on_record_and_gets_a_link(team: Gpubroker) -> None:

@@ -37,12 +37,13 @@ LOOKS = {
     "people-list": ("people", "list"),
     "tokens-list": ("tokens", "list", "--person", "mia"),
     "audit": ("audit", "--limit", "5"),
+    "audit-verify": ("audit", "--verify"),
     "launches": ("launches",),
     "jobs-files": ("jobs", "files", "mine"),
     "jobs-files-checkpoints": ("jobs", "files", "mine", "--checkpoints"),
 }
 FOR_ALL_TEAMS = {"policy-show-versions", "report-showback", "report-showback-list", "report-review", "report-billed"}
-OF_THE_HOUSE = {"people-list", "tokens-list", "audit", "capacity-list"}
+OF_THE_HOUSE = {"people-list", "tokens-list", "audit", "audit-verify", "capacity-list"}
 
 
 @pytest.mark.parametrize("name", LOOKS)
