@@ -72,8 +72,12 @@ def started(
     rate = Money.usd("10")
     placement = Placement(replace(offer(at), capacity_type=on), 1, rate, rate, (), None, None, 1.0, 1.0, 0.0)
     request = ev.LaunchRequested(key=attempt_key(job_id, 1), engine="stage", placement=placement)
+    submission = ev.Submitted(
+        job=job, user=f"user-{number}", deadline=more.get("deadline"), max_duration_seconds=400 * 3600.0,
+        on_demand=reference,
+    )  # fmt: skip
     items: list[tuple[int | None, EventBody]] = [
-        (None, ev.Submitted(job=job, user=f"user-{number}", max_duration_seconds=400 * 3600.0, on_demand=reference)),
+        (None, submission),
         *([(None, ev.ApprovalGiven(by="bob", standing=STANDING))] if number % 4 == 0 else []),
         (1, request),
         (1, ev.Launched(handle=request.key)),

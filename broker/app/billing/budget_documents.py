@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from broker.core.policy.policy import BudgetUse, Source
 from broker.core.ports import BudgetSpec
@@ -137,6 +138,16 @@ class BudgetScope(Result):
     environments: list[str]
 
 
+class BudgetStanding(StrEnum):
+    """How a budget stands, the worst first: used up or exceeded by what is spent and held, expected to be exceeded by
+    the end of its period, at least 80 % spent and held, or none of these."""
+
+    EXCEEDED = "exceeded"
+    EXPECTED_OVER = "expected_over"
+    NEAR_LIMIT = "near_limit"
+    ON_PLAN = "on_plan"
+
+
 class BudgetResult(Result):
     """A budget in its current period. Amounts in USD. ``period_name``: ``November 2026``; ``passed``: when each alert
     was first reached."""
@@ -152,6 +163,7 @@ class BudgetResult(Result):
     spent: Money
     held: Money
     left: Money
+    standing: BudgetStanding
     action: str
     alerts: list[str]
     forecast: Forecast
@@ -159,6 +171,11 @@ class BudgetResult(Result):
     notices: list[NoticeResult]
     scope: BudgetScope
     source: str
+
+    @property
+    def margin(self) -> Money:
+        """What will be left (USD) if all that is held or expected is spent; negative beyond the limit."""
+        return min(self.left, self.limit - self.forecast.expected)
 
     @classmethod
     def of(cls, line: BudgetLine, notices: Sequence[Dispatch] = (), **extra: Any) -> Self:
@@ -199,6 +216,11 @@ class BudgetList(Result):
 
     budgets: list[BudgetResult]
 
+    @property
+    def most_urgent_first(self) -> list[BudgetResult]:
+        """Those in the worst standing first, of these the largest excess."""
+        return sorted(self.budgets, key=lambda one: (list(BudgetStanding).index(one.standing), one.margin))
+
 
 @dataclass(frozen=True, slots=True)
 class BudgetLine:
@@ -222,6 +244,15 @@ class BudgetLine:
         """The amount (USD) that can still be held or spent in the period; negative if later charges exceeded the
         limit."""
         return self.limit - self.use.spent - self.use.held
+
+    @property
+    def standing(self) -> BudgetStanding:
+        used = self.use.spent + self.use.held
+        if used > self.limit or used == self.limit > Money.ZERO:
+            return BudgetStanding.EXCEEDED
+        if self.forecast.expected > self.limit:
+            return BudgetStanding.EXPECTED_OVER
+        return BudgetStanding.NEAR_LIMIT if used > self.limit.share(4, 5) else BudgetStanding.ON_PLAN
 
     @property
     def period_name(self) -> str:

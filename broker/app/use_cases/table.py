@@ -49,6 +49,7 @@ class UseCase:
 
 USE_CASES = (
     UseCase("GET", "/me", None, "people:me", "whoami"),
+    UseCase("GET", "/overview", May.SEE_MARKET, "overview:overview"),
     UseCase("GET", "/jobs", May.SEE_JOBS, "jobs:list_jobs"),
     UseCase("GET", "/jobs/{id}", May.SEE_JOBS, "jobs:show_job", "status"),
     UseCase("GET", "/jobs/{id}/attempts", May.SEE_JOBS, "jobs:job_attempts", "status-attempts"),

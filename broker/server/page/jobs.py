@@ -1,19 +1,16 @@
-"""The overview, jobs with their output, files and cancellation, and approval requests."""
+"""Jobs with their output, files and cancellation, and approval requests."""
 
 from collections.abc import Callable
-from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import Query
 from fastapi.responses import RedirectResponse, Response
 
-from broker.app.billing.months import ReportPeriod
 from broker.app.jobs import jobs, story
 from broker.app.jobs.details import gpu_use
 from broker.app.jobs.documents import JobDetails
-from broker.app.outside.documents import overdue_launches
-from broker.app.use_cases import approvals, market, money
+from broker.app.use_cases import approvals
 from broker.app.use_cases import jobs as use_cases
 from broker.app.use_cases.changes import change, single_line
 from broker.app.use_cases.jobs import JobFilter
@@ -184,32 +181,3 @@ def _decide(by: By, id: str, form: Form, decision: Callable[..., JobDetails]) ->
         raise InvalidInput(f"expected at most {_MAX_REASON} characters", where="reason")
     change(by.caller, request_key(form), decision, id=id, reason=reason)
     return RedirectResponse(APPROVALS_PATH, 303)
-
-
-RUNNING = (JobState.LAUNCHING, JobState.RUNNING)
-WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED, JobState.PAUSED_BUDGET)
-_OVERVIEW_ROWS = 10
-_GPU, _AGO = "H100", timedelta(days=7)
-
-
-def overview(by: By) -> Response:
-    """The overview, with the parts that the visitor may see."""
-    caller, values = by.caller, dict[str, Any](gpu=_GPU)
-    if by.may(Permission.SEE_BUDGETS):
-        values["budgets"] = money.list_budgets(caller).budgets
-        values["spend"] = money.spend_report(caller, "team", ReportPeriod(period="month"))
-        values["simulated"] = money.spend_report(caller, "team", ReportPeriod(period="month"), sandbox=True)
-    if by.may(Permission.SEE_JOBS):
-        late = [
-            late_job
-            for late_job in overdue_launches(caller.broker)
-            if caller.access.may(Permission.SEE_JOBS, late_job.team)
-        ]
-        values["overdue"] = late
-        values["running"] = use_cases.job_page(caller, JobFilter(RUNNING), limit=_OVERVIEW_ROWS)
-        values["waiting"] = use_cases.job_page(caller, JobFilter(WAITING), limit=_OVERVIEW_ROWS)
-        requests = approvals.list_approvals(caller).requests
-        values["requests"], values["more_requests"] = requests[:_OVERVIEW_ROWS], max(len(requests) - _OVERVIEW_ROWS, 0)
-    if by.may(Permission.SEE_MARKET):
-        values["cheapest"] = market.cheapest(caller, _GPU, _AGO)
-    return render_page("overview.html", by, values, title="Overview", at="/", live=True)

@@ -12,8 +12,10 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from broker.agent.names import escape_unprintable
+from broker.app.jobs.documents import JobDetails
 from broker.core.access.permissions import Permission
 from broker.core.errors import BrokerError
+from broker.core.events.outcomes import JobState
 from broker.core.values import figures
 from broker.core.values.money import Money
 from broker.server.page.visitors import RENEWAL_SECONDS, Renewal, Visitor, new_key
@@ -65,6 +67,36 @@ def percent_of(amount: Money, total: Money) -> float:
     return round(min(max(100 * amount.micros / total.micros, 0), 100), 2) if total.micros > 0 else 100.0
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How a state is shown: a word, an icon, and the tone of both: good, info, warn, bad or none."""
+
+    word: str
+    icon: str
+    tone: str = ""
+
+
+_ICONS = {
+    JobState.AWAITING_APPROVAL: ("hand", "warn"),
+    JobState.PLANNED: ("calendar", ""),
+    JobState.LAUNCHING: ("loader", "info"),
+    JobState.RUNNING: ("play", "good"),
+    JobState.INTERRUPTED: ("zap", "warn"),
+    JobState.PAUSED_BUDGET: ("pause", "warn"),
+    JobState.SUCCEEDED: ("check", "good"),
+    JobState.FAILED: ("x", "bad"),
+}
+
+
+def mark_of(job: JobDetails) -> Mark:
+    """How a job's state is shown, or that it may end too late, which matters more."""
+    if not job.state.final and job.deadline_missed:
+        return Mark(f"{job.state_in_words}, too late", "clock", "bad")
+    if not job.state.final and job.deadline_at_risk:
+        return Mark(f"{job.state_in_words}, deadline at risk", "clock", "warn")
+    return Mark(job.state_in_words, *_ICONS.get(job.state, ("slash" if job.state.final else "clock", "")))
+
+
 def figure(value: float) -> str:
     """A figure of a program: ``0.868541``, six digits below a million, whole numbers from there (``127,795,200``);
     powers of ten below 0.0001 and from 10¹⁵."""
@@ -95,6 +127,7 @@ def _environment() -> Environment:
     }
     environment.globals |= {
         "plural": figures.plural,
+        "mark_of": mark_of,
         "NOTHING": figures.NO_VALUE,
         "file": static_url,
         "new_key": new_key,

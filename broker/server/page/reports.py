@@ -129,10 +129,9 @@ BUDGETS_PATH = "/budgets"
 
 
 def budget_list(by: By) -> Response:
-    """Every budget that counts only teams that the visitor may see."""
-    return render_page(
-        "budgets.html", by, {"budgets": money.list_budgets(by.caller).budgets}, title="Budgets", at=BUDGETS_PATH
-    )
+    """Every budget that counts only teams that the visitor may see, the most urgent first."""
+    budgets = money.list_budgets(by.caller).most_urgent_first
+    return render_page("budgets.html", by, {"budgets": budgets}, title="Budgets", at=BUDGETS_PATH)
 
 
 def budget(by: By, id: str) -> Response:

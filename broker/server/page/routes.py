@@ -8,7 +8,7 @@ from fastapi.responses import Response
 from broker.core.access.permissions import Permission
 from broker.server.api import contents
 from broker.server.page import admin, capacity, jobs, market, policies, reports, signing
-from broker.server.page.jobs import overview
+from broker.server.page.overview import overview
 
 
 @dataclass(frozen=True, slots=True)

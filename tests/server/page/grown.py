@@ -10,12 +10,14 @@ from broker.core.access.permissions import TokenScope
 from broker.core.events import events as ev
 from broker.core.events.agent_events import MetricsReported
 from broker.core.events.outcomes import Cause
+from broker.core.events.wait_reasons import MoneyEnded
 from broker.core.policy.approvals import Question
 from broker.core.purchases.purchase_events import Intended
 from broker.core.purchases.purchases import start_purchase
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
+from broker.market.suspicion import Suspicion
 from broker.procurement.money import ceiling_entries
 from tests.actors import ROOT
 from tests.past import finished, offer, started
@@ -110,3 +112,33 @@ def reported(world: Company) -> None:
         for step in range(0, 2000, 50):
             told = MetricsReported(step=step, metrics={"loss": 4 * 0.999**step + 0.3, "tokens": 65_536.0 * step})
             tx.append(view.id, [(number, told)], broker.clock.now() - timedelta(seconds=5 * (2000 - step)))
+
+
+def in_trouble(world: Company) -> dict[str, str]:
+    """One of each that needs a person; the ids of the jobs by what is wrong with them. The only budget that is exceeded
+    is the last of its file."""
+    broker, now = world.broker, world.broker.clock.now()
+    ago = now - timedelta(hours=3)
+    jobs = {
+        "slow": started(broker.store, 90, ago, of="slow"),
+        "late": started(broker.store, 95, ago, of="late", deadline=now + timedelta(hours=1)),
+        "paused": started(broker.store, 100, ago, of="paused"),
+    }
+    with broker.store.writing() as tx:
+        slow = tx.job(jobs["slow"])
+        assert slow is not None
+        tx.append(slow.id, [(1, ev.AttemptEnded(cause=Cause.LAUNCH_FAILED, evidence="no machine"))], ago)
+        again = ev.LaunchRequested(key=f"{slow.id}-2", engine="stage", placement=slow.attempts[-1].placement)
+        tx.append(slow.id, [(2, again)], now - timedelta(hours=2))
+        tx.append(jobs["late"], [(None, ev.DeadlineAtRisk())], now)
+        tx.append(jobs["paused"], [(1, ev.AttemptEnded(cause=Cause.PAID_UNTIL)), (1, ev.MachineGone(gone_at=now))], now)
+        tx.append(jobs["paused"], [(None, ev.Paused(reason=MoneyEnded(evidence="max_cost")))], now)
+    for at, price in ((ago, "10"), (now, "0.01")):
+        offers = [replace(offer(at), price=Money.usd(price))]
+        broker.store.record_poll("cloud", started=at, finished=at, offers=offers, judge=Suspicion())
+    tiny = "  - {name: tiny, amount: $1, period: quarter, scope: {team: [nlp]}, counts: [sandbox]}\n"
+    active = broker.store.active_policy()
+    assert active is not None
+    budgets = active.files["test.yaml"].replace("guardrails:\n", f"{tiny}guardrails:\n")
+    broker.store.activate_policy({"test.yaml": budgets}, by="adam")
+    return jobs

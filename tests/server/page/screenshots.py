@@ -1,4 +1,4 @@
-"""Keeps every page as a picture, in both themes and both widths, to be looked at. Run:
+"""Keeps every page as a picture, in five widths, three of them also dark, to be looked at. Run:
 
     python -m tests.server.page.screenshots FOLDER [--only budgets] [--database postgresql]
 
@@ -8,16 +8,19 @@ A company with some of everything is served on loopback. Needs what `tests.serve
 import argparse
 import tempfile
 from importlib import import_module
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 from tests.bench.bench_million import database
-from tests.server.page.chromium import CHROMIUM, QUIETLY, THEMES, WIDTHS, name_of, pages_of, serving, signed_in
-from tests.server.page.grown import grow, reported
+from tests.server.page.chromium import CHROMIUM, QUIETLY, name_of, pages_of, serving, signed_in
+from tests.server.page.grown import grow, in_trouble, reported
 from tests.server.world import Company, new_world, world_over
 
 HIGH = 900
+SIZES = [
+    *((width, "light") for width in (390, 768, 1024, 1440, 1920)),
+    *((width, "dark") for width in (390, 1024, 1440)),
+]
 
 
 class Camera:
@@ -50,6 +53,7 @@ def main() -> None:
             world = new_world(folder) if asked.database == "sqlite" else world_over(url, folder)
             grow(world, range(6))
             reported(world)
+            in_trouble(world)
             with serving(world) as address:
                 _all(world, address, camera)
             world.broker.close()
@@ -61,7 +65,7 @@ def _all(world: Company, url: str, camera: Camera) -> None:
     paths = list(dict.fromkeys(pages_of(world)))
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=QUIETLY)
-        for width, theme in product(WIDTHS, THEMES):
+        for width, theme in SIZES:
             options = {"viewport": {"width": width, "height": HIGH}, "color_scheme": theme}
             where = f"{width}-{theme}"
             page = signed_in(browser, url, world.link("adam"), **options)

@@ -1,0 +1,112 @@
+"""The overview: what needs a person comes first, the costliest first, each with its reason and one action."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from markupsafe import escape
+
+from broker.core.values.money import Money
+from tests.server.page.browsing import Site, site_of
+from tests.server.page.grown import in_trouble
+from tests.server.world import new_world
+
+KINDS = {"slow": "launch_slow", "late": "deadline_at_risk", "paused": "job_paused"}
+
+
+@pytest.fixture(scope="module")
+def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, dict[str, str]]]:
+    world = new_world(tmp_path_factory.mktemp("troubled"))
+    jobs = in_trouble(world)
+    yield site_of(world), jobs
+    world.broker.close()
+
+
+def concerns(site: Site, who: str) -> list[Any]:
+    listed: list[Any] = site.world.get("/overview", who).json()["concerns"]
+    return listed
+
+
+def test_the_only_exceeded_budget_is_the_first_thing(troubled: tuple[Site, dict[str, str]]) -> None:
+    site, _ = troubled
+    first, *rest = concerns(site, "adam")
+    assert (first["kind"], first["subject"]) == ("budget_exceeded", "tiny")
+    budgets = {one["id"]: one for one in site.world.get("/budgets", "adam").json()["budgets"]}
+    assert list(budgets)[-1] == "tiny", "the last of its file"
+    assert [id for id, one in budgets.items() if one["standing"] == "exceeded"] == ["tiny"]
+    assert Money.usd(first["amount"]) == -Money.usd(budgets["tiny"]["left"])
+    amounts = [Money.usd(one["amount"] or 0) for one in rest]
+    assert amounts == sorted(amounts, reverse=True)
+    text = site.of("adam").get("/").text
+    row = re.search(r'<ul class="needs"><li>(.*?)</li>', text, re.DOTALL)
+    assert row
+    assert "Budget tiny is" in row[1]
+    assert row[1].count("<a ") == row[1].count('href="/budgets/tiny"') == 1, "one action"
+    for page in (text, site.of("adam").get("/budgets").text):
+        ids = re.findall(r'<strong><a href="/budgets/([^"]+)"', page)
+        assert ids[0] == "tiny"
+        folded = page.partition("budgets are on plan")[2]
+        assert 'href="/budgets/tiny"' not in folded
+
+
+def test_every_concern_has_a_reason_and_an_action_that_leads_somewhere(troubled: tuple[Site, dict[str, str]]) -> None:
+    site, jobs = troubled
+    listed = concerns(site, "adam")
+    expected = {jobs[name]: kind for name, kind in KINDS.items()} | {"cloud": "prices_suspicious"}
+    expected |= {"tiny": "budget_exceeded", site.world.asking: "approval"}
+    assert {one["subject"]: one["kind"] for one in listed} == expected
+    text = site.of("adam").get("/").text
+    for one in listed:
+        assert str(escape(one["summary"])) in text
+        assert one["because"]
+        assert str(escape(one["because"])) in text
+    links = re.findall(r'<a class="button quiet" href="([^"#]+)[^"]*">', text)
+    assert len(links) == len(listed)
+    for link in set(links):
+        assert site.of("adam").get(link).status_code == 200, link
+
+
+def test_the_normal_is_one_line(troubled: tuple[Site, dict[str, str]], seen_site: Site) -> None:
+    site, _ = troubled
+    assert "<summary>4 budgets are on plan</summary>" in site.of("adam").get("/").text
+    assert site.of("adam").get("/").text.count('<a class="tile') <= 5
+    assert "Nothing waits for you" in seen_site.of("vic").get("/").text
+
+
+def test_nobody_is_told_of_what_they_may_not_see(troubled: tuple[Site, dict[str, str]]) -> None:
+    site, jobs = troubled
+    for who, budgets in (("mia", ["tiny"]), ("otto", [])):
+        listed = concerns(site, who)
+        assert [one["subject"] for one in listed if one["kind"].startswith("budget")] == budgets
+        assert not {one["subject"] for one in listed} & {*jobs.values(), site.world.asking}, (
+            "of other teams, or one's own"
+        )
+    assert concerns(site, "apple")[1]["subject"] == site.world.asking
+    assert site.of("nora").get("/").status_code == 200
+
+
+def test_what_runs_is_counted_and_priced_apart_by_kind_of_money(troubled: tuple[Site, dict[str, str]]) -> None:
+    site, _ = troubled
+    running = site.world.get("/overview", "adam").json()["running"]
+    assert running == {
+        "jobs": 1,
+        "gpus": 8,
+        "rate_per_hour": {"cash": "10.00", "amortised": "0.00", "sandbox": "0.00"},
+    }
+    assert "$10.00 an hour" in site.of("adam").get("/").text
+    assert site.world.get("/overview", "otto").json()["running"]["jobs"] == 0
+
+
+def test_a_bar_is_as_long_as_the_excess(troubled: tuple[Site, dict[str, str]]) -> None:
+    site, _ = troubled
+    page = site.of("adam").get("/budgets/tiny").text
+    over = re.search(r'<rect class="over" x="([\d.]+)%" width="([\d.]+)%"', page)
+    limit = re.search(r'<line class="limit" x1="([\d.]+)%"', page)
+    assert over
+    assert limit
+    budget = site.world.get("/budgets/tiny", "adam").json()
+    used = Money.usd(budget["spent"]) + Money.usd(budget["held"])
+    assert float(limit[1]) == float(over[1]) == pytest.approx(100 * Money.usd(1).micros / used.micros, abs=0.01)
+    assert float(over[1]) + float(over[2]) == pytest.approx(100, abs=0.01)
+    assert '<rect class="over"' not in site.of("adam").get("/budgets/nlp").text
