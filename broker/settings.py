@@ -100,7 +100,8 @@ class ServeSettings(BaseModel):
     proxies, whose ``X-Forwarded-For`` says who asks.
     ``jobs_here``: jobs that people submit over the network may run on this machine: under the account of
     the service, which can read its database and its providers' credentials. ``requests_per_minute``: of one token,
-    without uploads and downloads of files. ``max_uploads``: bytes of one person's uploads in all."""
+    without uploads and downloads of files. ``max_uploads``: bytes of one person's uploads in all. ``access_log``: one
+    JSON line for each request in ``access.log`` of GPUBROKER_HOME, 50 MB in all."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -111,6 +112,7 @@ class ServeSettings(BaseModel):
     jobs_here: bool = False
     requests_per_minute: int = Field(default=600, ge=1, le=1_000_000)
     max_uploads: Size = 100 * 10**9
+    access_log: bool = True
 
     @field_validator("public_url")
     @classmethod

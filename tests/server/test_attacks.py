@@ -1,16 +1,22 @@
 """Attacks on the server from a real socket: connections that send nothing, or too slowly; codes for nobody."""
 
+import asyncio
+import json
 import logging
 import socket
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from ipaddress import ip_network
 
 import httpx
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from broker.core.actors import network_of
+from broker.core.values.clock import ManualClock
+from broker.server.api.access_log import ACCESS, AccessLog
 from broker.server.api.connections import Connection, Listener
 from broker.server.api.paths import GRANT
 from broker.server.api.team_server import TeamServer
@@ -19,6 +25,7 @@ from broker.server.page.application import with_page
 from tests.server.test_listening import HTTP, answering
 from tests.server.world import Company, bearer
 
+PROXIED = Transport(public_url="https://gpus.example", proxies=(ip_network("127.0.0.1"),))
 ATTACKER = "127.0.0.2"  # of the loopback network, like the addresses after it
 
 
@@ -144,8 +151,7 @@ def behind_proxy(client: httpx.Client, number: int) -> int:
 
 
 def test_who_guesses_behind_a_proxy_stops_nobody_else_and_is_on_record(world: Company) -> None:
-    proxied = Transport(public_url="https://gpus.example", proxies=(ip_network("127.0.0.1"),))
-    with answering(world.broker, proxied) as server, httpx.Client(base_url=server.url) as client:
+    with answering(world.broker, PROXIED) as server, httpx.Client(base_url=server.url) as client:
         assert [behind_proxy(client, 7) for _ in range(21)] == [401] * 20 + [429]
         assert behind_proxy(client, 8) == 401
         headers = bearer(world.token("mia")) | {"X-Forwarded-For": "10.0.0.9", "Idempotency-Key": "a" * 36}
@@ -154,6 +160,96 @@ def test_who_guesses_behind_a_proxy_stops_nobody_else_and_is_on_record(world: Co
             assert client.get("/healthz").status_code == 200
     with world.broker.store.access.reading() as reader:
         assert next(record.origin for _, record in reader.audit(limit=1)) == "api 10.0.0.9"
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "client"),
+    [
+        ("203.0.113.9, 192.0.2.1", "192.0.2.1"),  # what the client itself says is before what the proxy adds
+        ("192.0.2.1:40312", "192.0.2.1"),
+        ("[2001:db8::1]:443", "2001:db8::1"),
+        ("2001:db8::1", "2001:db8::1"),
+        ("192.0.2.1, 127.0.0.1", "192.0.2.1"),  # two proxies
+        ("192.0.2.1, unknown", "127.0.0.1"),
+        ("192.0.2.1, <script>", "127.0.0.1"),
+        ("127.0.0.1", "198.51.100.1"),
+        ("", "127.0.0.1"),
+    ],
+)
+def test_the_last_address_that_is_no_proxy_asks(
+    world: Company, caplog: pytest.LogCaptureFixture, forwarded: str, client: str
+) -> None:
+    with caplog.at_level(logging.INFO, ACCESS), answering(world.broker, PROXIED) as server:
+        headers = [("X-Forwarded-For", "198.51.100.1"), ("X-Forwarded-For", forwarded)]
+        assert httpx.get(f"{server.url}/healthz", headers=headers).status_code == 200
+    assert [line["address"] for line in access_lines(caplog)] == [client]
+
+
+@pytest.mark.usefixtures("endless_patience")
+def test_slow_bodies_through_a_proxy_stop_nobody_else(world: Company) -> None:
+    head = (
+        "POST /api/v1/token HTTP/1.1\r\nHost: gpus.example\r\nContent-Length: 9\r\n"
+        "X-Forwarded-For: 192.0.2.{}:{}\r\n\r\n"
+    )
+    with answering(world.broker, PROXIED) as server, silent(server, 102, ("127.0.0.1",)) as (*slow, refused, other):
+        for port, connection in enumerate(slow):
+            connection.sendall(head.format(7, port).encode())
+        assert httpx.get(f"{server.url}/healthz").status_code == 200  # by now it has the heads
+        refused.sendall(head.format(7, 999).encode())
+        assert refused.recv(12) == b"HTTP/1.1 429"
+        other.sendall(head.format(8, 1).encode() + b"123456789")
+        assert other.recv(12) == b"HTTP/1.1 400"
+        slow[0].sendall(b"123456789")
+        assert slow[0].recv(12) == b"HTTP/1.1 400"
+
+
+def access_lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
+    return [json.loads(record.getMessage()) for record in caplog.records if record.name == ACCESS]
+
+
+def test_each_request_is_a_line_without_secrets(world: Company, caplog: pytest.LogCaptureFixture) -> None:
+    token, link = world.token("mia"), world.link("adam")
+    caplog.set_level(logging.INFO, ACCESS)
+    with answering(world.broker, PROXIED, with_page) as server, httpx.Client(base_url=server.url) as client:
+        client.headers["X-Forwarded-For"] = "192.0.2.1"
+        answers = [
+            client.get(f"/api/v1/jobs/{world.mine}", headers=bearer(token)),
+            client.get(f"/sign-in?next=/{token}"),
+            client.post("/sign-in", data={"token": token}, headers={"Origin": server.url}),
+            client.get(link),
+            client.get(f"{link}/x"),
+            client.get("/api/v1/me", headers={"Host": "evil.example"}),
+        ]
+    lines = access_lines(caplog)
+    assert [(line["person"], line["method"], line["route"], line["status"]) for line in lines] == [
+        ("mia", "GET", "/api/v1/jobs/{id}", 200),
+        (None, "GET", "/sign-in", 200),
+        (None, "POST", "/sign-in", 403),
+        (None, "GET", "/link/{secret}", 200),
+        (None, "GET", None, 404),
+        (None, "GET", None, 400),
+    ]
+    assert lines[0]["request"] == answers[0].headers["x-request-id"]
+    assert [line["bytes"] for line in lines] == [len(answer.content) for answer in answers]
+    assert {line["address"] for line in lines} == {"192.0.2.1"}
+    assert all(secret not in caplog.text for secret in (token, link.rpartition("/")[2]))
+
+
+def test_a_line_has_time_and_seconds_of_a_request_that_broke_off(caplog: pytest.LogCaptureFixture) -> None:
+    async def break_off(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        raise ConnectionError
+
+    async def ignore(message: Message) -> None:
+        pass
+
+    clock, scope = ManualClock(datetime(2026, 1, 2, tzinfo=UTC)), {"method": "GET", "client": ("192.0.2.1", 1)}
+    logged = AccessLog(break_off, clock, iter((1.0, 3.5)).__next__)
+    with caplog.at_level(logging.INFO, ACCESS), pytest.raises(ConnectionError):
+        asyncio.run(logged(scope, None, ignore))  # type: ignore[arg-type]  # it reads no body
+    (line,) = access_lines(caplog)
+    assert (line["at"], line["status"], line["bytes"], line["seconds"]) == ("2026-01-02T00:00:00+00:00", 200, 4, 2.5)
 
 
 def test_the_public_url_is_scheme_host_and_origin(world: Company) -> None:

@@ -123,12 +123,19 @@ class _LogFile(RotatingFileHandler):
         pass
 
 
-def log_to_file(home: Path) -> None:
-    """Send the reconciler's log to a private file of bounded size under ``home``."""
+def log_to_file(
+    home: Path,
+    name: str = "reconciler.log",
+    logger: str = "broker",
+    line: str = "%(asctime)s %(levelname)s %(name)s: %(message)s",
+    *,
+    earlier: int = 2,
+) -> None:
+    """Send a logger's lines to a private file of 5 MB under ``home``, and keep so many earlier ones."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = home / "reconciler.log"
+    path = home / name
     path.touch(mode=0o600)
-    handler = _LogFile(path, maxBytes=5_000_000, backupCount=2)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.getLogger("broker").addHandler(handler)
-    logging.getLogger("broker").setLevel(logging.INFO)
+    handler = _LogFile(path, maxBytes=5_000_000, backupCount=earlier)
+    handler.setFormatter(logging.Formatter(line))
+    logging.getLogger(logger).addHandler(handler)
+    logging.getLogger(logger).setLevel(logging.INFO)

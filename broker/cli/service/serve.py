@@ -164,8 +164,12 @@ def _build_http_server(
     elif token and not transport.is_safe(host) and transport.key is None:
         say(f"the API is off: others can reach {host} and could read its tokens in transit ({TLS_HINT})")
     else:
+        from broker.app.service.passes import log_to_file
+        from broker.server.api.access_log import ACCESS
         from broker.server.api.team_server import TeamServer
 
+        if broker.settings.serve.access_log:
+            log_to_file(broker.settings.home, "access.log", ACCESS, "%(message)s", earlier=9)
         if find_spec("jinja2") is None:
             server = TeamServer(broker, pulses, listen_address, token, transport)
             say("the web UI is off: it needs jinja2 of the extra 'server'; install it: " + install_command("server"))

@@ -138,8 +138,7 @@ class Envelope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        id = secrets.token_hex(8)
-        scope.setdefault("state", {})["request_id"] = id
+        id: str = scope.setdefault("state", {}).setdefault("request_id", secrets.token_hex(8))
 
         async def send_wrapped(message: Message) -> None:
             if message["type"] == "http.response.start":

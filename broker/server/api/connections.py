@@ -1,23 +1,26 @@
-"""Connections of the server: how many may be open, and how long each may keep the server waiting."""
+"""Connections and requests: how many may be open, and how long each may keep the server waiting."""
 
 import asyncio
 import socket
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from http import HTTPStatus
 from typing import Any
 
 import h11
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from broker.app.service.metrics import PUBLIC_PATHS
 from broker.core.actors import network_of
+from broker.server.api import problems
 
 
 class Listener(socket.socket):
     """A listening socket that limits open connections, before TLS begins. Not thread-safe: for one event loop.
 
-    ``per_network``: the most of one network (`network_of`) except ``proxies``; ``most``: the most in all. A new
+    ``per_network``: the most of one network (`network_of`) unless ``is_proxy``; ``most``: the most in all. A new
     connection beyond a limit closes one of that network, or of the one that has the most: the oldest without a request
     in ``protocols``, else the oldest. So neither health checks nor people wait behind connections that send nothing.
     """
@@ -25,14 +28,14 @@ class Listener(socket.socket):
     def __init__(
         self,
         bound: socket.socket,
-        proxies: Sequence[IPv4Network | IPv6Network] = (),
+        is_proxy: Callable[[str], bool] = lambda address: False,
         protocols: Iterable[Any] = (),
         *,
         per_network: int = 100,
         most: int = 500,
     ) -> None:
         super().__init__(bound.family, bound.type, bound.proto, bound.detach())
-        self._proxies = proxies
+        self._is_proxy = is_proxy
         self._protocols = protocols
         self._per_network = per_network
         self._most = most
@@ -41,9 +44,7 @@ class Listener(socket.socket):
     def accept(self) -> tuple[socket.socket, Any]:
         raw, address = super().accept()
         network = network_of(address[0])
-        if len(self._open[network]) >= self._per_network and not any(
-            ip_address(address[0]) in proxy for proxy in self._proxies
-        ):
+        if len(self._open[network]) >= self._per_network and not self._is_proxy(address[0]):
             self._close_one_of(network)
         elif sum(map(len, self._open.values())) >= self._most:
             self._close_one_of(max(self._open, key=lambda name: len(self._open[name])))
@@ -74,6 +75,37 @@ class _CountedSocket(socket.socket):
     def close(self) -> None:
         self._listener.forget(self, self._network)
         super().close()
+
+
+class RequestLimit:
+    """The application for at most ``most`` requests at once of one network: the connections of a proxy do not tell
+    whose they are. Health and metrics are not limited."""
+
+    def __init__(self, app: ASGIApp, *, most: int = 100) -> None:
+        self._app = app
+        self._most = most
+        self._under_way: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        network = network_of(scope["client"][0])
+        if scope["path"] in PUBLIC_PATHS:
+            await self._app(scope, receive, send)
+        elif self._under_way[network] >= self._most:
+            text = f"an address may have {self._most} requests under way"
+            problem = problems.plain_problem(
+                HTTPStatus.TOO_MANY_REQUESTS, "too_many_requests", text, scope["state"]["request_id"]
+            )
+            answer = problems.response_of(problem, after=1.0)
+            answer.headers["Connection"] = "close"  # the body is not read
+            await answer(scope, receive, send)
+        else:
+            self._under_way[network] += 1
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._under_way[network] -= 1
+                if not self._under_way[network]:
+                    del self._under_way[network]
 
 
 class Connection(H11Protocol):

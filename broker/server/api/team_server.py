@@ -12,8 +12,9 @@ from broker.app.service.health import Pulses
 from broker.app.service.metrics import SETTING, ServiceResponder, parse_address
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput
+from broker.server.api.access_log import AccessLog
 from broker.server.api.application import application
-from broker.server.api.connections import Connection, Listener
+from broker.server.api.connections import Connection, Listener, RequestLimit
 from broker.server.api.transport import Transport
 
 ApplicationFactory = Callable[[Broker, ServiceResponder, Pulses, Transport], ASGIApp]
@@ -49,13 +50,16 @@ class TeamServer:
         self.url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
         self._server = uvicorn.Server(
             uvicorn.Config(
-                transport.checks_host(answers(broker, service, health, transport)),
+                transport.finds_client(
+                    AccessLog(
+                        RequestLimit(transport.checks_host(answers(broker, service, health, transport))), broker.clock
+                    )
+                ),
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                proxy_headers=bool(transport.proxies),
-                forwarded_allow_ips=[str(proxy) for proxy in transport.proxies],
+                proxy_headers=False,  # `Transport` reads them
                 http=Connection,
                 loop="asyncio",  # its sockets are Python's, so that `Listener` counts them
                 ws="none",
@@ -65,7 +69,7 @@ class TeamServer:
                 ssl_ciphers="ECDHE+AESGCM:ECDHE+CHACHA20",
             )
         )
-        self._socket = Listener(bound, transport.proxies, self._server.server_state.connections)
+        self._socket = Listener(bound, transport.is_proxy, self._server.server_state.connections)
         if transport.certificate is not None:
             self._check_tls(transport.certificate)
 

@@ -1,10 +1,12 @@
 """How requests may reach the server: over TLS, through proxies that add it, or from this machine only."""
 
+import re
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -15,6 +17,18 @@ from broker.core.errors import InvalidInput
 TLS_HINT = "say --tls-cert and --tls-key; or set GPUBROKER_SERVE__PUBLIC_URL=https://…, if a proxy in front adds TLS"
 """The hint for an address other than loopback without TLS."""
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]", "::1")
+
+
+_HOP = re.compile(r"\s*(?:\[(?P<v6>[^]]*)\](?::\d+)?|(?P<v4>[\d.]+)(?::\d+)?|(?P<bare>[\da-fA-F:.]+))\s*")
+
+
+def _address_in(hop: str) -> str | None:
+    """The address in a part of ``X-Forwarded-For``, which may have a port; None if it is none."""
+    match = _HOP.fullmatch(hop)
+    try:
+        return str(ip_address(match[match.lastgroup or 0])) if match else None
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +60,22 @@ class Transport:
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             await (app if scope.get("path") in PUBLIC_PATHS else checked)(scope, receive, send)
+
+        return answer
+
+    def is_proxy(self, address: str) -> bool:
+        """Whether the address is one of the proxies."""
+        return any(ip_address(address) in proxy for proxy in self.proxies)
+
+    def finds_client(self, app: ASGIApp) -> ASGIApp:
+        """The application for requests whose client is not the proxy that passed them on, but who asked it."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            values = Headers(scope=scope).getlist("x-forwarded-for")
+            hops = [hop for value in values for hop in value.split(",")]
+            while hops and self.is_proxy(scope["client"][0]) and (address := _address_in(hops.pop())):
+                scope["client"] = (address, 0)
+            await app(scope, receive, send)
 
         return answer
 

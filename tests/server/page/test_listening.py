@@ -1,5 +1,7 @@
 """The page on a real socket, as `gpubroker serve` puts it there; and `serve` without what the page needs."""
 
+import json
+import logging
 import threading
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
@@ -11,6 +13,7 @@ import pytest
 from broker.app.service.health import Pulses
 from broker.cli.service import serve
 from broker.core.extras import install_command
+from broker.server.api.access_log import ACCESS
 from broker.server.api.transport import Transport
 from tests.actors import ROOT
 from tests.server.world import Company, bearer
@@ -29,7 +32,27 @@ def served(world: Company, ask: Callable[[httpx.Client], None]) -> list[str]:
     finally:
         stop.set()
         thread.join()
+        for handler in logging.getLogger(ACCESS).handlers:
+            handler.close()
+        logging.getLogger(ACCESS).handlers.clear()
     return said
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_requests_are_logged_unless_a_setting_says_no(world: Company, is_on: bool) -> None:
+    settings = world.broker.settings
+    serve_settings = settings.serve if is_on else settings.serve.model_copy(update={"access_log": False})
+    world.broker.settings = settings.model_copy(update={"serve": serve_settings})
+
+    def ask(client: httpx.Client) -> None:
+        assert client.get("/healthz").status_code == 200
+
+    served(world, ask)
+    file = settings.home / "access.log"
+    assert file.exists() == is_on
+    if is_on:
+        assert json.loads(file.read_text())["route"] == "/healthz"
+        assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_page_api_and_health_answer_at_one_address(seen_world: Company) -> None:
