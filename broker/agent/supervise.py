@@ -50,7 +50,7 @@ from broker.agent.rank import RankContext
 from broker.agent.running_command import record_guard
 from broker.agent.saver import Saver
 from broker.agent.scan import Renames, Scanner, open_writers
-from broker.agent.session_watch import SessionWatch
+from broker.agent.session import SessionWatch
 from broker.agent.stops import CommandMessage, Fenced, Inbox, PeerEnded, Stops
 from broker.agent.store import ObjectFolder, StoreTrouble, to_bytes
 from broker.agent.supervised_command import SupervisedCommand

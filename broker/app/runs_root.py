@@ -95,11 +95,11 @@ def node_access(broker: Broker, runs_url: str) -> AccessProvider | None:
     """The source of nodes' credentials for their folders; None: they use their own."""
     role, scheme = broker.settings.runs_role, urlsplit(runs_url).scheme
     if broker.settings.runs_narrowed and scheme == "gs":
-        from broker.engines.runfolder.gcs_access import BoundTokens
+        from broker.engines.runfolder.node_access import BoundTokens
 
         return BoundTokens(runs_url)
     if broker.settings.runs_narrowed and scheme in ("az", "adl", "azure", "abfs", "abfss"):
-        from broker.engines.runfolder.azure_access import DelegatedSignatures
+        from broker.engines.runfolder.node_access import DelegatedSignatures
 
         return DelegatedSignatures(runs_url, broker.settings.runs_role_seconds)
     if role is None or scheme not in ("s3", "s3a"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.agent.session_watch import kernel_states
+from broker.agent.session import kernel_states
 
 TOKEN = "0123456789abcdef"
 

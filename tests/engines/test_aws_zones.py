@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError  # type: ig
 from moto import mock_aws
 
 from broker.core.errors import BrokerError, LoginMissing, Unreachable
-from broker.engines.skypilot.aws_ends import AwsZones
+from broker.engines.skypilot.machine_ends import AwsZones
 
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 

@@ -19,8 +19,8 @@ from moto import mock_aws
 from broker.core.errors import LoginMissing, Unreachable
 from broker.core.ports import EngineState, Observation
 from broker.engines.skypilot import aftermath
-from broker.engines.skypilot.aws_ends import aws_end, aws_statement, statement_about
 from broker.engines.skypilot.evidence import CloudVerdict
+from broker.engines.skypilot.machine_ends import aws_end, aws_statement, statement_about
 from tests.contracts.engine_bench import Bench, eventually
 from tests.engines.skypilot_bench import bench_on, offer, placed
 from tests.fakes import skypilot as fake

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from broker.core.errors import LoginMissing, Unreachable
-from broker.engines.skypilot import gcp_ends
+from broker.engines.skypilot import machine_ends
 from broker.engines.skypilot.evidence import CloudVerdict
-from broker.engines.skypilot.gcp_ends import ComputeEngine, gcp_end, gcp_statement
+from broker.engines.skypilot.machine_ends import ComputeEngine, gcp_end, gcp_statement
 from tests.fakes.gcp_cloud import GcpCloud, refusal
 from tests.fakes.server import FakeServer
 
@@ -98,7 +98,7 @@ def test_a_login_that_may_not_ask_and_a_cloud_that_does_not_answer(
     cloud.refuse = {"compute.instances.aggregatedList": refusal(403, "forbidden", "no permission")}
     with pytest.raises(LoginMissing, match="refuses the request: 403"):
         said(server)
-    monkeypatch.setattr(gcp_ends, "_TIMEOUT", 0.2)
+    monkeypatch.setattr(machine_ends, "_GCP_TIMEOUT", 0.2)
     cloud.refuse = {"compute.instances.aggregatedList": refusal(503, "backendError", "later")}
     with pytest.raises(Unreachable, match="does not answer"):
         said(server)

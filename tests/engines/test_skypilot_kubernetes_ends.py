@@ -9,7 +9,7 @@ import pytest
 
 from broker.core.errors import LoginMissing, Unreachable
 from broker.engines.skypilot.evidence import GCP, KUBERNETES, CloudVerdict, name_on_cloud
-from broker.engines.skypilot.kubernetes_ends import kubernetes_statement
+from broker.engines.skypilot.machine_ends import kubernetes_statement
 
 KEY = "count-rdpu9v-1"
 POD = "count-rdpu9v-1-fcd1e5cf-head"

@@ -9,7 +9,7 @@ import pytest
 from broker.core.market.offers import Availability, Offer, OfferQuery
 from broker.core.values.clock import SystemClock
 from broker.engines.skypilot.evidence import CloudVerdict
-from broker.engines.skypilot.kubernetes_ends import kubernetes_statement
+from broker.engines.skypilot.machine_ends import kubernetes_statement
 from providers.kubernetes import KubernetesProvider, KubernetesProviderSettings
 from tests.kubernetes.cluster import CONTEXT, GPUS, NODES
 from tests.kubernetes.lab import KubernetesLab

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from broker.placement.strategy.pacing import UniformProgress, keep_deadline, take_spot
-from broker.placement.strategy.prepare import LearnedFamily, PreparedPlan, learn, prepare, start
+from broker.placement.strategy.planned_session import LearnedFamily, PreparedPlan, learn, prepare, start
 from broker.placement.strategy.situation import (
     EPSILON,
     Mode,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from broker.app.billing import budgets
 from broker.app.policy import policies, rehearsal
-from broker.app.policy.preview import changed_outcomes, preview
 from broker.app.policy.rehearsal import Effect, rehearse
+from broker.app.policy.trial_documents import changed_outcomes, preview
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import JobView

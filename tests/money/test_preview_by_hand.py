@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from broker.app.capacity.findings import warned_rules
 from broker.app.policy import policies
-from broker.app.policy.preview import preview
 from broker.app.policy.rehearsal import Effect, rehearse
-from broker.app.policy.warn_rules import warned_rules
+from broker.app.policy.trial_documents import preview
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import MoneyRefused

@@ -13,8 +13,8 @@ import yaml
 
 from broker.app.access.people import add, give_role
 from broker.app.jobs.preview import plan_job
-from broker.app.outside.arrays import OutsideArray
 from broker.app.outside.documents import OverdueLaunch, end_overdue_launches, overdue_launches, record_overdue
+from broker.app.outside.launches import OutsideArray
 from broker.app.outside.slurm_requests import parse_array
 from broker.app.runs_root import attempt_keys
 from broker.core.access.permissions import TokenScope

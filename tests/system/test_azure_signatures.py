@@ -15,7 +15,7 @@ from broker.agent.access import NodeAccess
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.core.errors import Unreachable
 from broker.core.job.jobs import Job
-from broker.engines.runfolder.azure_access import DelegatedSignatures
+from broker.engines.runfolder.node_access import DelegatedSignatures
 from tests.system.object_stores import azure
 
 pytestmark = pytest.mark.system

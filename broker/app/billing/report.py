@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.app.billing.focus_files import check_output_path, write_table
+from broker.app.billing.focus import check_output_path, write_table
 from broker.app.billing.months import ALL_TIME, MONTH, ReportPeriod, begun_period_bounds, months_before, report_timezone
 from broker.app.billing.report_documents import ForecastsReport, SpendGroup, SpendReport, SpendTotal
 from broker.app.finished_runs import finished_runs, peaks

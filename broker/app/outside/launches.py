@@ -15,7 +15,6 @@ from broker.app.jobs.network_jobs import mark_from_network
 from broker.app.jobs.preview import PlanBasis, Preview, plan_job, refusal
 from broker.app.jobs.submit import record_refusal
 from broker.app.market.market import fresh_reading, market_for
-from broker.app.outside.arrays import OutsideArray, judge_array
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import AuditOutcome, AuditRecord
 from broker.core.access.permissions import Access, Permission, TokenScope
@@ -26,16 +25,54 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import Availability, MoneyKind, Offer
 from broker.core.policy.decisions import inputs_of
 from broker.core.policy.policy import Answer
+from broker.core.ports import PolicySet
+from broker.core.values.burns import Burn
 from broker.core.values.figures import length
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, Tags, move
 from broker.placement.planner import PlanInputs
-from broker.reconciler.admission.admission import Admission, admit
+from broker.reconciler.admission.admission import Admission, admit, strictest
 from broker.reconciler.admission.approvals import approve_by_standing_grants
-from broker.reconciler.admission.facts import facts_of, occupied_in
+from broker.reconciler.admission.facts import FactsFor, facts_of, occupied_in
 from broker.reconciler.admission.records import decision_of, hold_entries, movements_of
 from broker.store.jobs.journal import StoreWriter
 from broker.store.jobs.reader import StoreReader
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideArray:
+    """``count`` identical launches, at most ``at_once`` of them at a time."""
+
+    count: int
+    at_once: int
+
+    @property
+    def turns(self) -> int:
+        """The number of successive rounds, if all launches of a round end together."""
+        return -(-self.count // self.at_once)
+
+
+def judge_array(admission: Admission, array: OutsideArray, policy: PolicySet, facts_for: FactsFor) -> Admission:
+    """The judgment of an array, from that of one of its launches: the machines of those that run at once, and the
+    money of all, over the time of all rounds."""
+    action, placement = admission.action, admission.placement
+    whole = replace(
+        action,
+        placement=replace(placement, nodes=placement.nodes * array.at_once, rate=placement.rate * array.at_once),
+        hold={kind: amount * array.count for kind, amount in admission.money.items()},
+        burns={
+            kind: Burn(
+                burn.amount * array.count,
+                burn.start,
+                burn.start + (burn.end - burn.start) * array.turns,
+                burn.rate * array.at_once,
+            )
+            for kind, burn in action.burns.items()
+        },
+    )
+    verdicts = tuple(policy.judge(whole, facts_for(whole)))
+    return replace(admission, answer=strictest(verdicts), action=whole, money=whole.hold or {}, verdicts=verdicts)
+
 
 PREFIX = "outside:"
 """The prefix of the id of such a launch in the ledger; no job's id contains a colon."""

@@ -8,10 +8,10 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from broker.app.outside.arrays import OutsideArray
 from broker.app.outside.launches import (
     PREFIX,
     AdmittedLaunch,
+    OutsideArray,
     OutsideLaunch,
     OutsideTool,
     check_task_limit,

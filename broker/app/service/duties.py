@@ -16,9 +16,9 @@ from broker.app.billing.charge_documents import ChargesResult
 from broker.app.billing.charges import fetch
 from broker.app.capacity.capacity import CapacityCheck, check_capacity
 from broker.app.capacity.purchases import buyer
+from broker.app.jobs.pruning import delete_snapshots, snapshot_expiry_test, unneeded_snapshots
 from broker.app.jobs.retention import DeletedFiles, delete_due
 from broker.app.jobs.sealed_secrets import publish_service_key
-from broker.app.jobs.snapshot_retention import delete_snapshots, snapshot_expiry_test, unneeded_snapshots
 from broker.app.outside.documents import end_overdue_launches
 from broker.app.outside.launches import OpenLaunch
 from broker.app.service.health import Pulses

@@ -19,8 +19,7 @@ from broker.app.policy.documents import (
     PolicyInForce,
     PolicyVersionList,
 )
-from broker.app.policy.preview import preview
-from broker.app.policy.trial_documents import PolicyPreviewResult, RecordedDecisions
+from broker.app.policy.trial_documents import PolicyPreviewResult, RecordedDecisions, preview
 from broker.app.use_cases.changes import Reason
 from broker.app.use_cases.submission import JobText
 from broker.app.use_cases.visible import submittable_job

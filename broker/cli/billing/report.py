@@ -63,7 +63,7 @@ def spend(
 
     Without a period, `--by month` shows the last twelve months. Parquet needs the extra `parquet`.
     """
-    from broker.app.billing.focus_files import FORMATS, check_output_path, open_draft
+    from broker.app.billing.focus import FORMATS, check_output_path, open_draft
     from broker.app.billing.report import write_spend
     from broker.app.use_cases.money import spend as use_case
     from broker.cli.billing import report_view
@@ -109,8 +109,7 @@ def focus(
     only a BilledCost. A month closes three days after its end; later postings are corrections in the next month, so the
     file of a closed month never changes. Parquet needs the extra `parquet`.
     """
-    from broker.app.billing.focus import export
-    from broker.app.billing.focus_files import check_output_path
+    from broker.app.billing.focus import check_output_path, export
     from broker.cli.billing import report_view
 
     terminal = Terminal.of(context)
@@ -123,7 +122,7 @@ def focus(
 
 
 def _fetch_focus(terminal: Terminal, month: str, out: Path, version: str) -> FocusExportResult:
-    from broker.app.billing.focus_files import open_draft
+    from broker.app.billing.focus import open_draft
     from broker.app.use_cases.money import FocusForm, focus_export
 
     form: FocusForm = "parquet" if out.suffix.lower() == ".parquet" else "csv"
@@ -299,7 +298,7 @@ def review(
     before. A quarter has the answers of its months, too. Advice on runs follows from what agents measured: cards larger
     than the work, GPUs that wait for data or stand idle, work that spot could do. Dismissed advice is listed last.
     """
-    from broker.app.billing.focus_files import check_output_path, open_draft
+    from broker.app.billing.focus import check_output_path, open_draft
     from broker.app.use_cases.money import answer_advice, month_review
     from broker.cli.billing.review_view import review_blocks
 

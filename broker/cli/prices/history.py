@@ -104,7 +104,7 @@ def export(
     Times without a row: not offered, or not known. Parquet needs the extra `parquet`. A server exports at most 100
     series.
     """
-    from broker.app.billing.focus_files import check_output_path, write_table
+    from broker.app.billing.focus import check_output_path, write_table
     from broker.app.market.offer_rows import OfferFilter
     from broker.app.market.price_documents import PRICE_COLUMNS, price_rows
 

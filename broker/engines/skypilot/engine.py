@@ -32,10 +32,15 @@ from broker.engines.handles import note_owner, owner_of, recorded_end
 from broker.engines.runfolder.agent_bundle import write_agent
 from broker.engines.runfolder.runfolder import RunFolder
 from broker.engines.skypilot.aftermath import UNKNOWN, CloudWitness, folder_of, observe_vanished
-from broker.engines.skypilot.aws_ends import AwsZones, aws_end, aws_statement
 from broker.engines.skypilot.evidence import ClusterEnds, MachineEnder, StatementQuery
-from broker.engines.skypilot.gcp_ends import gcp_end, gcp_statement
-from broker.engines.skypilot.kubernetes_ends import kubernetes_statement
+from broker.engines.skypilot.machine_ends import (
+    AwsZones,
+    aws_end,
+    aws_statement,
+    gcp_end,
+    gcp_statement,
+    kubernetes_statement,
+)
 from broker.engines.skypilot.node import enter_script
 from broker.engines.skypilot.places import CLOUDS, ZoneNames, flex_settings
 from broker.engines.skypilot.reservations import check_outside, check_room, reservation_settings

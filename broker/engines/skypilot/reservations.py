@@ -12,7 +12,7 @@ from typing import Any
 from broker.core.errors import BrokerError, NoCapacity, TryAnotherOffer
 from broker.core.market.capacity import TAG, MachineOutside
 from broker.engines.detached import Slot
-from broker.engines.skypilot.aws_ends import ec2
+from broker.engines.skypilot.machine_ends import ec2
 
 log = logging.getLogger(__name__)
 OUTSIDE = "outside.json"  # in the slot of a launch: its machines outside bought capacity

@@ -180,7 +180,6 @@ def seconds_on(steady: Placement, work: timedelta) -> float:
 
 STALE = 6.0
 """Hours without a record after which history is too old to plan on."""
-HOUR = 3600.0
 
 
 def session_for(
@@ -206,7 +205,7 @@ def session_for(
         return UniformProgress(task), "no plan: pools without a history"
     if 2 * task.changeover > task.deadline - task.work:
         return UniformProgress(task), "no plan: less slack than two changeovers"
-    from broker.placement.strategy.prepare import learn, prepare, start  # imports NumPy
+    from broker.placement.strategy.planned_session import learn, prepare, start  # imports NumPy
 
     learned = learn(history, price, gap, market=pools if len(pools) > 1 else ())
     if not learned.enough:

@@ -1,7 +1,9 @@
-"""The page and the API at one address, each with its own authentication and headers."""
+"""The page and the API at one address, each with its own authentication and headers; all pages with the permission
+that each needs."""
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from urllib.parse import quote
 
 from fastapi import Depends, FastAPI, Request
@@ -15,21 +17,82 @@ from broker.app.access.identity_provider import IdentityProvider, SignInFailed
 from broker.app.service.health import Pulses
 from broker.app.service.metrics import PUBLIC_PATHS, ServiceResponder
 from broker.app.wiring import Broker
+from broker.core.access.permissions import Permission
 from broker.core.access.sessions import LINK_PATH, PENDING
 from broker.core.actors import EntryPoint
 from broker.core.errors import BrokerError
-from broker.server.api import problems
+from broker.server.api import contents, problems
 from broker.server.api.application import MAX_BODY, Envelope, api
 from broker.server.api.callers import SignInNeeded, address_of
 from broker.server.api.device_flow import read_form
 from broker.server.api.limits import RequestRate, WrongTokens
 from broker.server.api.problems import HttpProblem
 from broker.server.api.transport import Transport
-from broker.server.page import signing
+from broker.server.page import admin, capacity, jobs, market, policies, reports, signing
+from broker.server.page.overview import overview
 from broker.server.page.render import STATIC, render_page
-from broker.server.page.routes import PAGES
 from broker.server.page.signing import local_path, sign_in_form
 from broker.server.page.visitors import Cookie, SignInState, Visitor, gate, is_scripted
+
+
+@dataclass(frozen=True, slots=True)
+class PageRoute:
+    """One page, or the target of a form. ``permission``: required in some team before the endpoint checks the team
+    concerned; None: everybody signed in."""
+
+    method: str
+    path: str
+    permission: Permission | None
+    endpoint: Callable[..., Response]
+
+
+PAGES = (
+    PageRoute("GET", "/", None, overview),
+    PageRoute("GET", "/jobs", Permission.SEE_JOBS, jobs.job_list),
+    PageRoute("GET", "/jobs/{id}", Permission.SEE_JOBS, jobs.job),
+    PageRoute("GET", "/jobs/{id}/output", Permission.SEE_OUTPUT, jobs.job_output),
+    PageRoute("GET", "/jobs/{id}/accelerators", Permission.SEE_OUTPUT, jobs.job_usage),
+    PageRoute("GET", "/jobs/{id}/cancel", Permission.CHANGE_OWN_JOBS, jobs.cancel_form),
+    PageRoute("POST", "/jobs/{id}/cancel", Permission.CHANGE_OWN_JOBS, jobs.cancel),
+    PageRoute("GET", "/jobs/{id}/ledger", Permission.SEE_JOBS, reports.job_ledger),
+    PageRoute("GET", "/queue", Permission.SEE_JOBS, market.queue),
+    PageRoute("GET", "/approvals", Permission.SEE_JOBS, jobs.approval_list),
+    PageRoute("POST", "/approvals/{id}/grant", Permission.APPROVE, jobs.grant),
+    PageRoute("POST", "/approvals/{id}/refuse", Permission.APPROVE, jobs.refuse),
+    PageRoute("GET", "/budgets", Permission.SEE_BUDGETS, reports.budget_list),
+    PageRoute("GET", "/budgets/{id}", Permission.SEE_BUDGETS, reports.budget),
+    PageRoute("GET", "/reports", Permission.SEE_BUDGETS, reports.spending),
+    PageRoute("GET", "/reports/month", Permission.SEE_ALL_TEAMS, reports.month),
+    PageRoute("POST", "/reports/month/{month}/advice/{advice}", Permission.ANSWER_ADVICE, reports.answer_advice),
+    PageRoute("GET", "/policies", Permission.SEE_POLICIES, policies.policy_list),
+    PageRoute("GET", "/policies/versions/{number}", Permission.SEE_ALL_TEAMS, policies.policy_version),
+    PageRoute("GET", "/policies/change", Permission.CHANGE_POLICIES, policies.change_form),
+    PageRoute("POST", "/policies/preview", Permission.CHANGE_POLICIES, policies.preview_change),
+    PageRoute("POST", "/policies/apply", Permission.CHANGE_POLICIES, policies.apply_change),
+    PageRoute("GET", "/capacity", Permission.SEE_ALL_TEAMS, capacity.capacity_list),
+    PageRoute("GET", "/capacity/quote", Permission.BUY, capacity.quote_form),
+    PageRoute("POST", "/capacity/buy", Permission.BUY, capacity.buy),
+    PageRoute("GET", "/purchases/{purchase}", Permission.SEE_BUDGETS, capacity.purchase),
+    PageRoute("GET", "/purchases/{purchase}/undo", Permission.BUY, capacity.undo_form),
+    PageRoute("POST", "/purchases/{purchase}/approve", Permission.APPROVE, capacity.approve),
+    PageRoute("POST", "/purchases/{purchase}/reject", Permission.APPROVE, capacity.reject),
+    PageRoute("POST", "/purchases/{purchase}/cancel", Permission.BUY, capacity.cancel_purchase),
+    PageRoute("POST", "/purchases/{purchase}/withdraw", Permission.BUY, capacity.withdraw),
+    PageRoute("GET", "/prices", Permission.SEE_MARKET, market.price_history),
+    PageRoute("GET", "/jobs/{id}/files", Permission.SEE_OUTPUT, jobs.job_files),
+    PageRoute("GET", "/jobs/{id}/files/{sha256}", Permission.SEE_OUTPUT, contents.file_content),
+    PageRoute("GET", "/offers", Permission.SEE_MARKET, market.offer_list),
+    PageRoute("GET", "/me", None, admin.me),
+    PageRoute("POST", "/sign-out", None, signing.sign_out),
+    PageRoute("GET", "/device", None, signing.code_form),
+    PageRoute("POST", "/device", None, signing.decide_login),
+    PageRoute("GET", "/people", Permission.SEE_PEOPLE, admin.people_and_tokens),
+    PageRoute("POST", "/people", Permission.SEE_PEOPLE, admin.add_person),
+    PageRoute("GET", "/people/{name}", Permission.SEE_PEOPLE, admin.person),
+    PageRoute("POST", "/people/{name}", Permission.SEE_PEOPLE, admin.change_person),
+    PageRoute("GET", "/health", Permission.SEE_MARKET, admin.health),
+)
+
 
 log = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from broker.store.jobs.open_jobs import ids_after
 from broker.store.jobs.reader import StoreReader
 from broker.store.ledger import anomalies, billing_months, ledger, machine_time, metering, spent_sums
 from broker.store.market import holdings
-from broker.store.policy import approvals, decisions
+from broker.store.policy import approvals, policies
 from broker.store.purchases import purchases
 from broker.store.schema.jobs import AttemptEventRow, JobRow
 
@@ -177,7 +177,7 @@ class StoreWriter(StoreReader):
         if self._new is not None:
             self._new.decisions.append(decision)
         else:
-            decisions.record(self._connection, decision)
+            policies.record_decisions(self._connection, decision)
 
     use_standing = query(approvals.use)
     give_standing = query(approvals.give)

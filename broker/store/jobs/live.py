@@ -20,7 +20,7 @@ from broker.ledger.budgets import in_scope
 from broker.ledger.entries import Entry, Movement
 from broker.store.engine.pipeline import insert_rows, pipeline
 from broker.store.ledger import ledger
-from broker.store.policy import decisions
+from broker.store.policy import policies
 from broker.store.schema.jobs import UNCLOSED, AttemptEventRow, JobRow
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class NewJobs:
     def write(self, connection: Connection) -> None:
         """Write all records, on PostgreSQL in one round trip. Raises `DBAPIError` if one exists already."""
         with pipeline(connection):
-            decisions.record(connection, *self.decisions)
+            policies.record_decisions(connection, *self.decisions)
             ledger.post(connection, self.entries)
             if self.jobs:
                 insert_rows(connection, AttemptEventRow, self.events)

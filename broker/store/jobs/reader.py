@@ -42,7 +42,7 @@ from broker.store.ledger.spending import SpendingPeriod
 from broker.store.market import holdings, market, plan_stamp, polls
 from broker.store.market.holdings import HeldWork
 from broker.store.market.plan_stamp import PlanStamp
-from broker.store.policy import approvals, decisions, policies
+from broker.store.policy import approvals, policies
 from broker.store.purchases import purchases
 from broker.store.schema.jobs import IS_JOB_END, UNCLOSED, VIEW_COLUMNS, AttemptEventRow, JobRow, SettingRow
 
@@ -323,9 +323,9 @@ class StoreReader:
         """A setting of this store; None if it was never set."""
         return self._connection.scalar(_SETTING, {"key": key})
 
-    judged_by = query(decisions.judged_by)
-    last_judged = query(decisions.last_judged)
-    decisions = query(decisions.read)
+    judged_by = query(policies.judged_by)
+    last_judged = query(policies.last_judged)
+    decisions = query(policies.decisions)
 
     # The ledger by periods, for reports.
 

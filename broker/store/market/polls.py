@@ -1,4 +1,8 @@
-"""Stores one poll: current offers, changes of price or availability, and the poll itself."""
+"""Stores one poll: current offers, changes of price or availability, and the poll itself.
+
+Records dated in the future after a fast clock was set back get the present date: otherwise such a price would take
+effect at its future date, and count as fresh until then.
+"""
 
 import json
 from collections import Counter, defaultdict
@@ -9,7 +13,20 @@ from itertools import groupby
 from types import SimpleNamespace
 from typing import Any
 
-from sqlalchemy import Connection, Executable, and_, bindparam, delete, exists, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Executable,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.orm import aliased
 
 from broker.core.market.market_judge import OddPrice
@@ -17,7 +34,6 @@ from broker.core.market.offers import Availability, Doubt, Offer
 from broker.store.engine.fields import to_micros, value_of
 from broker.store.engine.statement_cache import batches, values_of
 from broker.store.market import document_cache
-from broker.store.market.clock_rewind import redate
 from broker.store.market.doubts import ENDED, PriceDoubts, answer_counts, forget_levels, mark_missing
 from broker.store.market.offer_rows import (
     DOUBT_AT,
@@ -437,3 +453,53 @@ def poll_runs(
     if since is not None:
         query = query.where(PollRunRow.finished >= to_micros(since))
     return [value_of(PollRun, row) for row in connection.execute(query)]
+
+
+def redate(connection: Connection, provider: str, started: int, now: int, codes: Mapping[str, int], ended: int) -> None:
+    """Run before storing a poll of ``provider`` from ``started`` to ``now`` (microseconds): in each of its series with
+    a change later than ``now``, the newest state is dated just before the poll. ``codes``, ``ended``: availability
+    codes of `price_change`.
+    """
+    just_before = started - 1
+    latest = select(func.max(OfferRow.changed_at), func.max(OfferRow.as_of), func.max(OfferRow.signalled_at)).where(
+        OfferRow.polled_by == provider
+    )
+    if all(date is None or date <= now for date in connection.execute(latest).one()):
+        return
+    rows = connection.execute(select(OfferRow).where(OfferRow.polled_by == provider, OfferRow.changed_at > now)).all()
+    states = [
+        {
+            "series": row.id,
+            "at": just_before,
+            "micros": row.micros,
+            "availability": codes[row.availability] if row.ended_at is None else ended,
+            "learned": None,
+        }
+        for row in rows
+    ]
+    _replace(connection, PriceChangeRow, states, changed_at=just_before)
+    rows = connection.execute(select(OfferRow).where(OfferRow.polled_by == provider, OfferRow.signalled_at > now)).all()
+    signals = [
+        {"series": row.id, "at": just_before, "score": row.score, "interruption_rate": row.interruption_rate}
+        for row in rows
+    ]
+    _replace(connection, SignalChangeRow, signals, signalled_at=just_before)
+    from_provider = OfferRow.polled_by == provider
+    connection.execute(update(OfferRow).where(from_provider, OfferRow.as_of > now).values(as_of=started))
+    connection.execute(update(OfferRow).where(from_provider, OfferRow.ended_at > now).values(ended_at=just_before))
+
+
+def _replace(
+    connection: Connection,
+    row: type[PriceChangeRow] | type[SignalChangeRow],
+    states: list[dict[str, int | float | None]],
+    **dates: int,
+) -> None:
+    if not states:
+        return
+    from_date: ColumnElement[bool] = row.at >= bindparam("b_at")
+    keys = [{"b_series": state["series"], "b_at": state["at"]} for state in states]
+    connection.execute(delete(row).where(row.series == bindparam("b_series"), from_date), keys)
+    connection.execute(insert(row), states)
+    ids = [{"b_series": state["series"]} for state in states]
+    connection.execute(update(OfferRow).where(OfferRow.id == bindparam("b_series")).values(**dates), ids)

@@ -149,7 +149,7 @@ def test_each_prunes_their_own_and_a_folder_that_cannot_be_read_keeps_no_other(
         return looked(folder)
 
     monkeypatch.setattr("broker.app.jobs.retention.stored_checkpoints", torn)
-    monkeypatch.setattr("broker.app.jobs.snapshot_retention.stored_checkpoints", torn)
+    monkeypatch.setattr("broker.app.jobs.pruning.stored_checkpoints", torn)
     done = prune(broker)
     assert done.trouble == {"bad-xxxxx": "not yours"}
     assert [lies_there(broker, job) for job in (of_bob, bad, good)] == [True, True, False]

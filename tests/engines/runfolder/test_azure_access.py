@@ -14,7 +14,7 @@ import pytest
 from broker.agent.access import NodeAccess, seal, unseal
 from broker.core.errors import InvalidInput, LoginMissing, Unreachable
 from broker.core.job.jobs import Job
-from broker.engines.runfolder.azure_access import BlobContainer, DelegatedSignatures
+from broker.engines.runfolder.node_access import BlobContainer, DelegatedSignatures
 
 pytest.importorskip("azure.storage.filedatalake", reason="Azure's SDKs are not installed (the extra `azure`)")
 RUNS = "abfss://runs@team.dfs.core.windows.net/all/jobs"

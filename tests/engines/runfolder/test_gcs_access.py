@@ -12,7 +12,7 @@ from broker.agent.access import NodeAccess, seal
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.core.errors import LoginMissing
 from broker.core.job.jobs import Job
-from broker.engines.runfolder.gcs_access import BoundTokens, boundary
+from broker.engines.runfolder.node_access import BoundTokens, boundary
 from tests.fakes.gcs import GcsBucket
 from tests.fakes.gcs_bounds import TokenService
 from tests.fakes.server import FakeServer

@@ -12,8 +12,7 @@ from typing import Any
 from broker.app.service.health import Pulses
 from broker.server.api.team_server import TeamServer
 from broker.server.api.transport import Transport
-from broker.server.page.application import with_page
-from broker.server.page.routes import PAGES
+from broker.server.page.application import PAGES, with_page
 from tests.server.world import Company
 
 CHROMIUM = which("chromium")

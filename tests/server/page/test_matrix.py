@@ -8,9 +8,8 @@ from broker.app.service.health import Pulses
 from broker.core.access.permissions import Permission
 from broker.server.api.limits import WrongTokens
 from broker.server.api.transport import Transport
-from broker.server.page.application import page
+from broker.server.page.application import PAGES, PageRoute, page
 from broker.server.page.render import MENU
-from broker.server.page.routes import PAGES, PageRoute
 from broker.server.page.signing import LINK, SIGN_IN
 from tests.server.page.browsing import FROM_HERE, Site
 from tests.server.test_matrix import TEAMS, access_of

@@ -12,7 +12,7 @@ from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.values import figures
 from broker.core.values.money import Money
-from broker.server.page.routes import PAGES
+from broker.server.page.application import PAGES
 from tests.server.page.browsing import FormFields, Site, answering
 from tests.server.world import JOB
 

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, event
 
 from broker.app.use_cases import shared_results
 from broker.core.values.clock import ManualClock
-from broker.server.page.routes import PAGES
+from broker.server.page.application import PAGES
 from tests.actors import with_clock
 from tests.server.page.browsing import Browser, site_of
 from tests.server.page.grown import grow

@@ -1,16 +1,165 @@
-"""The shape of a job file where it differs from that of a job."""
+"""The shape of a job file where it differs from that of a job, and the single values that only a job file has: the
+accepted forms, and the error message for any other."""
 
-from typing import Any, Literal
+import re
+from datetime import timedelta
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 
-from broker.core.job.fields import Name, OneOrMore, Positive
-from broker.core.job.file import fields, skypilot_fields
+from broker.core.errors import did_you_mean
+from broker.core.job.fields import NUMBER_OR_TEXT, TEXT, Name, OneOrMore, Positive, variable_name, without_nul
+from broker.core.job.file import skypilot_fields
+from broker.core.job.file.accelerator_requests import Accelerators, parse_alternatives, parse_machine
 from broker.core.job.file.after import AfterField
 from broker.core.job.file.arrays import ArrayField
-from broker.core.job.jobs import JobFields
+from broker.core.job.file.repository import Repository, repository
+from broker.core.job.file.skypilot import STORAGE_KEYS
+from broker.core.job.jobs import JobFields, ResumePoint, Work
 from broker.core.market.offers import CapacityType
-from broker.core.values.units import Count
+from broker.core.validation import parse_each
+from broker.core.values.provider_names import provider_name
+from broker.core.values.units import Count, parse_cpus, parse_duration, parse_memory
+
+_CLOUDS_WITH_FREE_PATH = frozenset({"kubernetes", "k8s", "ssh"})
+_RESUME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,62})(?:@([0-9]{1,12}))?")
+
+
+def _content(value: str) -> str:
+    if not value.strip():
+        raise ValueError("is empty; write something, or delete the line")
+    return without_nul(value)
+
+
+def _workdir(value: object) -> str | Repository:
+    return _content(value) if isinstance(value, str) else repository(value)
+
+
+def _infra(value: str) -> str:
+    parts = value.strip().strip("/").split("/")
+    parts[0] = provider_name(parts[0].lower())
+    has_valid_length = len(parts) <= 3 or parts[0] in _CLOUDS_WITH_FREE_PATH
+    if not has_valid_length or not all(part and part.isprintable() and not re.search(r"\s", part) for part in parts):
+        raise ValueError(f"expected provider[/region[/zone]], such as aws/us-east-1; got {value[:70]!r}")
+    return "/".join(parts)
+
+
+def _single_place(value: object) -> object:
+    if isinstance(value, list):
+        raise ValueError("takes one; for several write `any_of`, or `providers` and `regions` under `constraints`")
+    return value
+
+
+def _place(value: str) -> str:
+    if not value or not value.isprintable() or re.search(r"[\s/]", value):
+        raise ValueError(f"expected one name without spaces and slashes, such as us-east-1; got {value[:70]!r}")
+    return value
+
+
+def _work(value: object) -> Work:
+    expected = "expected an amount of work such as 48h on A100-80GB:8 (or 48h, on whatever it gets)"
+    if not isinstance(value, str):
+        raise ValueError(f"{expected}; got {str(value)[:40]!r}")
+    amount, on, machine = value.strip().partition(" on ")
+    duration = parse_duration(amount)
+    if duration <= timedelta(0):
+        raise ValueError(f"there is nothing to do; {expected}")
+    if not on:
+        return Work(duration=duration)
+    name, count = parse_machine(machine)
+    return Work(duration=duration, accelerator=name, count=count)
+
+
+def _secret(name: object, value: object) -> tuple[str, bool]:
+    """The name, and whether the secret is optional (``HF_TOKEN: ""``)."""
+    # The value must not come near a message, a log or the job.
+    if value not in (None, ""):
+        raise ValueError(
+            "a secret's value does not belong in a file; leave it empty here and export the variable before you submit"
+        )
+    return variable_name(name.removeprefix("secrets:") if isinstance(name, str) else name), value == ""
+
+
+def _secrets(value: object) -> dict[str, bool]:
+    if isinstance(value, dict):
+        return dict(parse_each(value.items(), _secret))
+    if isinstance(value, list):
+        return dict(parse_each(enumerate(value), lambda _, name: _secret(name, None)))
+    raise ValueError("expected a list of names of variables, such as [HF_TOKEN]; their values come from yours")
+
+
+def _mount(target: str, source: object) -> tuple[str, Any]:
+    if not target.strip():
+        raise ValueError("expected the path on the machine before the ':'")
+    if isinstance(source, dict):
+        for key in source:
+            if key not in STORAGE_KEYS:
+                keys = ", ".join(sorted(STORAGE_KEYS))
+                raise ValueError(f"unknown key {key!r}{did_you_mean(key, STORAGE_KEYS) or f'; known here: {keys}'}")
+        if not source.get("name") and not source.get("source"):
+            raise ValueError("names no bucket; write its `name`, or a `source` such as s3://my-bucket")
+    elif not isinstance(source, str) or not source.strip():
+        raise ValueError("expected a local path, a bucket such as s3://name, or a mapping with name, source, store, …")
+    return target, source
+
+
+def _mounts(value: object) -> object:
+    return dict(parse_each(value.items(), _mount)) if isinstance(value, dict) else value
+
+
+def _resume_from(value: object) -> ResumePoint:
+    match = _RESUME.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"expected a job, and a step if not its newest checkpoint: my-job or my-job@60; got {value!r}")
+    return ResumePoint(job=match[1], step=None if match[2] is None else int(match[2]))
+
+
+_SECRET_NAMES = {"type": "object", "additionalProperties": {"enum": [None, ""]}}
+
+Workdir = Annotated[
+    str | Repository,
+    PlainValidator(_workdir),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "object",
+                    "properties": {"url": {"type": "string"}, "ref": {"type": "string"}},
+                    "required": ["url"],
+                    "additionalProperties": False,
+                },
+            ],
+            "description": "a folder that the job starts in, or a Git repository that each machine fetches",
+        }
+    ),
+]
+Place = Annotated[str, BeforeValidator(_single_place), AfterValidator(_place)]
+Infra = Annotated[str, AfterValidator(_infra)]
+AcceleratorsField = Annotated[
+    Accelerators,
+    PlainValidator(parse_alternatives),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                {"type": "object", "additionalProperties": {"type": ["number", "string", "null"]}, "minProperties": 1},
+            ],
+            "description": "H100:8, H100:4+, 80GB+; a list in order of preference; or a mapping of names to counts",
+        }
+    ),
+]
+Cpus = Annotated[float, PlainValidator(parse_cpus), NUMBER_OR_TEXT]
+Memory = Annotated[float, PlainValidator(parse_memory), NUMBER_OR_TEXT]
+WorkField = Annotated[Work, PlainValidator(_work), TEXT]
+Secrets = Annotated[
+    dict[str, bool],
+    PlainValidator(_secrets),
+    WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, _SECRET_NAMES]}),
+]
+ResumeFrom = Annotated[ResumePoint, PlainValidator(_resume_from), TEXT]
+FileMounts = Annotated[dict[str, Any], BeforeValidator(_mounts)]
 
 
 class Section(BaseModel):
@@ -26,18 +175,18 @@ class Section(BaseModel):
 class MachineSection(Section):
     """One acceptable machine, or the part of it that all alternatives share."""
 
-    accelerators: fields.AcceleratorsField | None = None
-    gpus: fields.AcceleratorsField | None = None
-    cpus: fields.Cpus | None = None
-    memory: fields.Memory | None = None
-    infra: fields.Infra | None = None
-    cloud: fields.Place | None = None
-    region: fields.Place | None = None
-    zone: fields.Place | None = None
-    instance_type: fields.Place | None = None
+    accelerators: AcceleratorsField | None = None
+    gpus: AcceleratorsField | None = None
+    cpus: Cpus | None = None
+    memory: Memory | None = None
+    infra: Infra | None = None
+    cloud: Place | None = None
+    region: Place | None = None
+    zone: Place | None = None
+    instance_type: Place | None = None
     use_spot: bool | None = None
     capacity_types: OneOrMore[CapacityType] | None = None
-    disk_size: fields.Memory | None = None
+    disk_size: Memory | None = None
     disk_tier: skypilot_fields.DiskTierField | None = None
     network_tier: skypilot_fields.NetworkTierField | None = None
     image_id: skypilot_fields.Image | None = None
@@ -81,13 +230,13 @@ class JobFile(JobFields):
     name: Name | None = None
     resources: Resources | None = None
     model: ModelSection | None = None
-    workdir: fields.Workdir | None = None
-    file_mounts: fields.FileMounts = Field(default_factory=dict)
-    secrets: fields.Secrets = Field(default_factory=dict)
-    work: fields.WorkField | None = None
+    workdir: Workdir | None = None
+    file_mounts: FileMounts = Field(default_factory=dict)
+    secrets: Secrets = Field(default_factory=dict)
+    work: WorkField | None = None
     array: ArrayField | None = None
     after: AfterField = ()
-    resume_from: fields.ResumeFrom | None = None
+    resume_from: ResumeFrom | None = None
     inputs: skypilot_fields.Inputs | None = None
     config: skypilot_fields.SkyPilotConfig | None = None
 
