@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import is_dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TextIO, TypeVar
@@ -333,9 +334,10 @@ def _console(*, stderr: bool) -> Console:
 
 def to_json(document: Any) -> str:
     """The text of a document."""
-    from broker.app.documents import plain
+    from broker.app.documents import json_text, plain
 
-    return json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
+    values = json.loads(json_text(document)) if is_dataclass(document) else plain(document)
+    return json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from broker.app.capacity import proposal, purchases
-from broker.app.capacity.plan import CapacityPlans, StatedPrices, plan_accelerators
+from broker.app.capacity.plan import CapacityPlanList, StatedPrices, plan_accelerators
 from broker.app.capacity.purchases import purchase_review
 from broker.core.events import events as ev
 from broker.core.events.agent_events import CheckpointSaved
@@ -97,10 +97,13 @@ class MonthOfJobs(Stage):
         return view
 
 
-def planned_by(shop: Shop) -> CapacityPlans:
+DEMAND = [16] * 600 + [0] * 72
+
+
+def planned_by(shop: Shop) -> CapacityPlanList:
     """Ann's team has used 16 GPUs most of the time."""
     stated = StatedPrices(on_demand={"H100": 11.25}, spot={"H100": 4.0})
-    return plan_accelerators(shop.broker, {"H100": [16] * 600 + [0] * 72}, "the last four weeks", stated)
+    return plan_accelerators(shop.broker, {"H100": DEMAND}, "the last four weeks", stated)
 
 
 @pytest.mark.system
@@ -108,7 +111,7 @@ def planned_by(shop: Shop) -> CapacityPlans:
 def test_a_month(shop: Shop) -> None:
     # proposed, with its arithmetic; bought from the proposal, once
     request = QuoteRequest(machines=2, accelerator="H100", count=8, length=timedelta(days=2), region=REGION)
-    found = proposal.propose(shop.broker, planned_by(shop), "H100", request, ["aws"])
+    found = proposal.propose(shop.broker, planned_by(shop), "H100", DEMAND, request, ["aws"])
     (best,) = (line for line in found.lines if line.line == found.best)
     assert (round(best.break_even, 2), best.regret_usd) == (0.46, TOTAL)
     line = (found.id, 1, CapacityQuote.model_validate(best.order), purchases.Payer())

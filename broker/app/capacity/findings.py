@@ -1,16 +1,21 @@
-"""Findings on owned, held and rented capacity, from the hours in use."""
+"""Findings on owned, held and rented capacity, from the hours in use, and on rules that only warn."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Self
 
 from broker.app.advise.history import HOUR, Interval
 from broker.app.assumptions import load_assumptions
 from broker.app.capacity.plan import full_hour, hourly_usage
+from broker.app.documents import Figure, Moment, Result
 from broker.app.wiring import Broker
 from broker.core.market.offers import CapacityType, OfferQuery
 from broker.core.market.price_basis import usd_per_gpu_hour
 from broker.core.market.term_prices import TermPrices, term_prices
+from broker.core.policy.decisions import Decision
+from broker.core.policy.policy import ActionKind, Verdict
 from broker.economics.assumptions import Assumptions
 from broker.economics.reserve.capacity_findings import SHORTEST, AcceleratorUse, CapacityFinding, findings
 from broker.economics.reserve.holdings import Holding, HoldingKind
@@ -19,21 +24,61 @@ from broker.economics.units import HOURS_PER_MONTH
 _RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT)
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityFindings:
-    """The findings on usage from ``since`` to ``now`` (UTC). ``uses``: their inputs; ``notes``: assumptions and
-    omissions."""
+class RecordedUse(Result):
+    """The use of one accelerator, and the prices (USD per GPU-hour) that it is judged by; null where not known."""
 
-    since: datetime
-    now: datetime
-    uses: tuple[AcceleratorUse, ...]
-    findings: tuple[CapacityFinding, ...]
-    notes: tuple[str, ...]
+    accelerator: str
+    hours: int
+    gpu_hours: int
+    rented_gpu_hours: int
+    owned: int
+    reserved: int
+    rent_usd_per_gpu_hour: Figure
+    held_usd_per_gpu_hour: Figure | None
+    reserve_usd_per_gpu_hour: Figure | None
+    own_usd_per_gpu_hour: Figure | None
+    energy_usd_per_gpu_hour_at_work: Figure
 
-    @property
-    def enough(self) -> bool:
-        """Whether enough hours of any accelerator are known."""
-        return any(len(use.demand) >= SHORTEST for use in self.uses)
+    @classmethod
+    def of(cls, use: AcceleratorUse) -> Self:
+        return cls.from_parts(
+            use,
+            hours=len(use.demand),
+            gpu_hours=sum(use.demand),
+            rented_gpu_hours=sum(use.rented),
+            rent_usd_per_gpu_hour=use.rent,
+            held_usd_per_gpu_hour=use.held_usd,
+            reserve_usd_per_gpu_hour=use.reserve_usd,
+            own_usd_per_gpu_hour=use.own_usd,
+            energy_usd_per_gpu_hour_at_work=use.energy_usd,
+        )
+
+
+class WarnedRuleResult(Result):
+    """A rule that only warns, and the jobs that it would have stopped, and refused a start or money. ``message`` and
+    ``source``: of its newest verdict."""
+
+    name: str
+    kind: str
+    stopped: list[str]
+    refused: list[str]
+    first: Moment
+    last: Moment
+    message: str
+    source: str
+
+
+class CapacityFindingList(Result):
+    """What recorded use recommends, and what rules that only warn would have stopped. ``enough_use``: whether enough
+    hours of any accelerator are known."""
+
+    since: Moment
+    now: Moment
+    findings: list[CapacityFinding]
+    enough_use: bool
+    uses: list[RecordedUse]
+    notes: list[str]
+    warned_rules: list[WarnedRuleResult]
 
 
 @dataclass
@@ -46,7 +91,9 @@ class _RecordedUse:
     usd: float = 0.0
 
 
-def capacity_findings(broker: Broker, since: datetime) -> CapacityFindings:
+def capacity_findings(
+    broker: Broker, since: datetime, warned_rules: Sequence[WarnedRuleResult] = ()
+) -> CapacityFindingList:
     """The findings on all usage from ``since`` (UTC) on and on held capacity, by the rules of thumb of the active
     policies.
 
@@ -78,7 +125,15 @@ def capacity_findings(broker: Broker, since: datetime) -> CapacityFindings:
         all_findings += new_findings
     if not names:
         notes.append("no GPU job ran and nothing is on record as held")
-    return CapacityFindings(since, now, tuple(uses), tuple(all_findings), tuple(notes))
+    return CapacityFindingList(
+        since=since,
+        now=now,
+        findings=all_findings,
+        enough_use=any(len(use.demand) >= SHORTEST for use in uses),
+        uses=[RecordedUse.of(use) for use in uses],
+        notes=notes,
+        warned_rules=list(warned_rules),
+    )
 
 
 def _recorded_use(broker: Broker, since: datetime, now: datetime) -> dict[str, _RecordedUse]:
@@ -186,3 +241,37 @@ def _mean(holdings: Sequence[Holding], prices: Sequence[float]) -> float | None:
     if not gpus:
         return None
     return sum(holding.gpus * price for holding, price in zip(holdings, prices, strict=True)) / gpus
+
+
+def warned_rules(broker: Broker, since: datetime) -> list[WarnedRuleResult]:
+    """The rules that have warned since ``since`` (UTC), by name."""
+    with broker.store.reading() as reader:
+        decisions = reader.decisions(since=since)
+    warnings_by_rule: dict[str, list[tuple[Decision, Verdict]]] = defaultdict(list)
+    for source_decision in sorted(decisions, key=lambda decision: decision.at):
+        for verdict in source_decision.verdicts:
+            if verdict.warns:
+                warnings_by_rule[verdict.name].append((source_decision, verdict))
+    return [
+        WarnedRuleResult(
+            name=name,
+            kind=rule_warnings[-1][1].rule,
+            message=rule_warnings[-1][1].message,
+            source=str(rule_warnings[-1][1].source),
+            stopped=_jobs(
+                source_decision for source_decision, _ in rule_warnings if source_decision.action is ActionKind.CONTINUE
+            ),
+            refused=_jobs(
+                source_decision
+                for source_decision, _ in rule_warnings
+                if source_decision.action is not ActionKind.CONTINUE
+            ),
+            first=rule_warnings[0][0].at,
+            last=rule_warnings[-1][0].at,
+        )
+        for name, rule_warnings in sorted(warnings_by_rule.items())
+    ]
+
+
+def _jobs(decisions: Iterable[Decision]) -> list[str]:
+    return list(dict.fromkeys(decision.job_id or decision.job_name for decision in decisions))

@@ -17,7 +17,7 @@ from broker.core.market.price_basis import MachineClass, PriceBasis, machine_usd
 from broker.core.market.term_prices import TermPrices, term_name, term_prices
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.energy import energy_usd_per_hour
-from broker.economics.reserve.capacity import CapacityPlan, PurchaseOption, plan_capacity
+from broker.economics.reserve.capacity import AcceleratorPlan, PurchaseOption, plan_capacity
 from broker.economics.reserve.holdings import BurstPrices, HoldingKind, RecordedHolding
 from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR, positive
 
@@ -64,14 +64,14 @@ class KnownDemand:
 
 
 @dataclass(frozen=True, slots=True)
-class CapacityPlans:
-    """A plan for each accelerator with demand. ``source``: the origin of the demand. ``notes``: assumptions of all
-    plans."""
+class CapacityPlanList:
+    """A plan for each accelerator with demand. ``demand_from``: where the demand is from. ``notes``: assumptions of all
+    plans. Money in USD."""
 
-    now: datetime
-    source: str
-    plans: tuple[CapacityPlan, ...]
-    demand: Mapping[str, Sequence[int]]
+    as_of: datetime
+    demand_from: str
+    hours_per_month: float
+    plans: tuple[AcceleratorPlan, ...]
     notes: tuple[str, ...]
 
 
@@ -85,7 +85,7 @@ def plan_accelerators(
     providers: Sequence[str] = (),
     spot_share: float | Mapping[str, float] = 0.0,
     notes: Iterable[str] = (),
-) -> CapacityPlans:
+) -> CapacityPlanList:
     """One plan for each accelerator of ``demand``, within the limits of the active policies. ``providers``: the
     providers whose prices count; default: all. ``spot_share``: of bursts, for all or by accelerator; an observed share
     counts only if spot has a price. ``assumptions``: the life of a purchased GPU (``years``) and its ``watts``, with
@@ -121,7 +121,7 @@ def plan_accelerators(
                 not_renewed=expiring.keys(),
             )
         )  # fmt: skip
-    return CapacityPlans(now, source, tuple(plans), demand, tuple(plan_notes))
+    return CapacityPlanList(now, source, HOURS_PER_MONTH, tuple(plans), tuple(plan_notes))
 
 
 def _renewal_objections(

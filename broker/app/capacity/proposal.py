@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from broker.app.capacity import purchases
 from broker.app.capacity.limits import CapacityLimits
-from broker.app.capacity.plan import CapacityPlans
+from broker.app.capacity.plan import CapacityPlanList
 from broker.app.capacity.purchase_documents import QuoteResult, join_by_name
 from broker.app.documents import Figure, Moment, Result
 from broker.app.wiring import Broker
@@ -18,6 +18,7 @@ from broker.core.market.offers import SkippedRow
 from broker.core.purchases.purchases import PREFIX, Purchase
 from broker.core.purchases.quotes import CapacityQuote, QuoteRequest
 from broker.core.values.money import Money
+from broker.economics.reserve.holdings import BurstPrices
 from broker.procurement.proposals import ProposedLine, ladder, proposal_id, purchase_of, worth_of
 
 
@@ -89,19 +90,22 @@ def read_proposal(file: Path) -> tuple[ProposalResult, dict[int, CapacityQuote]]
 
 
 def propose(
-    broker: Broker, plans: CapacityPlans, accelerator: str, request: QuoteRequest, providers: Sequence[str] = ()
+    broker: Broker,
+    plans: CapacityPlanList,
+    accelerator: str,
+    demand: Sequence[int],
+    request: QuoteRequest,
+    providers: Sequence[str] = (),
 ) -> ProposalResult:
-    """Query quotes and compute the worth of each from the demand and the prices of the plan. Buys nothing. Raises as
-    `purchases.quotes`, and `InvalidInput` if the plan has no such accelerator."""
+    """Query quotes and compute the worth of each from the demand (GPUs by hour) and the prices of the plan. Buys
+    nothing. Raises as `purchases.quotes`, and `InvalidInput` if the plan has no such accelerator."""
     plan = next((candidate for candidate in plans.plans if candidate.accelerator == accelerator), None)
     if plan is None:
         raise InvalidInput(f"no demand for {accelerator} is known", hint="--demand H100=FILE")
     quote_result = purchases.quotes(broker, request, providers)
-    demand, limits = plans.demand[accelerator], CapacityLimits.of(broker.policy())
-    quotes_with_worth = [
-        (quote, worth_of(quote, demand, plan.held_gpus, plan.market)) for _, quote in quote_result.quotes
-    ]
-    market = plan.market
+    prices, limits = plan.prices, CapacityLimits.of(broker.policy())
+    market = BurstPrices(prices.on_demand_usd_per_gpu_hour, prices.spot_usd_per_gpu_hour, prices.spot_share_of_burst)
+    quotes_with_worth = [(quote, worth_of(quote, demand, plan.held_gpus, market)) for _, quote in quote_result.quotes]
     assessed = [(quote, worth, limits.bars(quote, worth, market.burst)) for quote, worth in quotes_with_worth]
     rejected = [(quote.provider, objection) for quote, _, objection in assessed if objection]
     lines = ladder([(quote, worth) for quote, worth, objection in assessed if not objection])
@@ -109,8 +113,8 @@ def propose(
     best = max(saving, key=lambda line: line.worth.saves, default=None)
     return ProposalResult(
         id=proposal_id([line.quote for line in lines]),
-        as_of=plans.now,
-        demand_from=plans.source,
+        as_of=plans.as_of,
+        demand_from=plans.demand_from,
         accelerator=accelerator,
         held_gpus=plan.held_gpus,
         on_demand_usd=market.on_demand,

@@ -16,8 +16,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from broker.app.access.callers import Caller
 from broker.app.capacity import capacity, purchases
 from broker.app.capacity.documents import CapacityList, RecordedCapacity
-from broker.app.capacity.findings import capacity_findings
-from broker.app.capacity.plan_documents import CapacityFindingList
+from broker.app.capacity.findings import CapacityFindingList, capacity_findings, warned_rules
 from broker.app.capacity.purchase_documents import (
     PurchaseHistory,
     PurchaseList,
@@ -27,7 +26,6 @@ from broker.app.capacity.purchase_documents import (
     UndoTermsResult,
 )
 from broker.app.capacity.quote_requests import CapacityRequest
-from broker.app.policy.warn_rules import warned_rules
 from broker.app.use_cases.changes import Reason, single_line
 from broker.app.use_cases.visible import purchase_id, purchase_of
 from broker.core.access.permissions import Permission
@@ -59,7 +57,7 @@ def capacity_use(by: Caller, since: Since = None) -> CapacityFindingList:
     start = since or now - _USE_OF
     if start >= now:
         raise InvalidInput("expected a time in the past", where="since")
-    return CapacityFindingList.of(capacity_findings(by.broker, start), warned_rules(by.broker, start))
+    return capacity_findings(by.broker, start, warned_rules(by.broker, start))
 
 
 def list_purchases(

@@ -32,7 +32,7 @@ _OTHERS: Mapping[str, str] = {
     "autostart": "service.autostart:AutostartState",
     "capacity-list-check": "capacity.capacity:CapacityCheck",
     "capacity-checklist": "capacity.documents:PurchaseChecklistResult",
-    "capacity-plan": "capacity.plan_documents:CapacityPlanList",
+    "capacity-plan": "capacity.plan:CapacityPlanList",
     "capacity-proposal": "capacity.proposal:ProposalResult",
     "capacity-proof": "capacity.documents:HoldingProofResult",
     "capacity-review": "broker.procurement.review:PurchaseReview",

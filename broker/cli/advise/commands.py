@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import TypeAdapter
 
 from broker.app.advise import buy_or_rent as buying
 from broker.app.advise import cost as costs
@@ -38,12 +37,7 @@ Context = Annotated[str | None, row("Tokens per sequence.")]
 
 def _show_answer(terminal: Terminal, answer: Any) -> None:
     """Print the answer: its document, or as text."""
-    terminal.result(lambda: document(answer), lambda: view.advice_lines(terminal.out, answer))
-
-
-def document(answer: Any) -> Any:
-    """The JSON document of an answer."""
-    return TypeAdapter(type(answer)).dump_python(answer, mode="json")
+    terminal.result(answer, lambda: view.advice_lines(terminal.out, answer))
 
 
 SIZE_EXAMPLES = examples(
@@ -459,7 +453,7 @@ def deploy(
     if given.write is not None:
         _write_files(ask.terminal, given.write, files)
         files = {}
-    ask.terminal.result(lambda: document(advice), lambda: view.deployment_lines(advice, files))
+    ask.terminal.result(advice, lambda: view.deployment_lines(advice, files))
 
 
 def _write_files(terminal: Terminal, folder: Path, files: Mapping[str, str]) -> None:
@@ -494,7 +488,7 @@ def rules(
     """
     ask = Ask(ctx, at)
     advice = saving.rules_advice(ask.prices, ask.assumptions, failing=failing)
-    ask.terminal.result(lambda: document(advice), lambda: view.quoted_rule_lines(advice))
+    ask.terminal.result(advice, lambda: view.quoted_rule_lines(advice))
 
 
 ASSUMPTIONS_EXAMPLES = examples(
@@ -519,4 +513,4 @@ def assumptions(
     """
     ask = Ask(ctx, at)
     rows = list_assumptions(ask.assumptions, subject)
-    ask.terminal.result(lambda: document(rows), lambda: view.assumption_list(ask.terminal.out, rows))
+    ask.terminal.result(rows, lambda: view.assumption_list(ask.terminal.out, rows))

@@ -107,16 +107,16 @@ def plan(context: typer.Context, given: CapacityPlanOptions, drawing: Drawing, a
     the records of `capacity list`.
     """
     from broker.app.capacity import plan as use_case
-    from broker.app.capacity.plan_documents import CapacityPlanList
     from broker.cli.capacity import plan_view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     stated_prices, filters = use_case.check_prices(_stated_prices(given)), _PLAN_FILTER.read(given.where)
     known_demand = _demand(broker, given.demand or [], given.last)
+    demand = _select_demand(known_demand.demand, filters.get("gpu", []))
     plan_list = use_case.plan_accelerators(
         broker,
-        _select_demand(known_demand.demand, filters.get("gpu", [])),
+        demand,
         known_demand.source,
         stated_prices,
         assumptions=_assumptions(broker, given.assume),
@@ -124,9 +124,8 @@ def plan(context: typer.Context, given: CapacityPlanOptions, drawing: Drawing, a
         spot_share=known_demand.spot_share if given.spot_share is None else given.spot_share,
         notes=known_demand.notes,
     )
-    plan_document = CapacityPlanList.of(plan_list)
-    draw(terminal, lambda: plan_view.charts(plan_document, plan_list.demand), drawing)
-    terminal.result(plan_document, lambda: plan_view.plan_lines(terminal.out, plan_document))
+    draw(terminal, lambda: plan_view.charts(plan_list, demand), drawing)
+    terminal.result(plan_list, lambda: plan_view.plan_lines(terminal.out, plan_list))
 
 
 @expand_options
@@ -166,7 +165,9 @@ def propose(context: typer.Context, given: ProposeOptions, as_json: AsJson = Fal
         assumptions=_assumptions(broker),
         spot_share=share,
     )
-    result = proposal.propose(broker, plan_list, accelerator, request, given.provider or ())
+    result = proposal.propose(
+        broker, plan_list, accelerator, selected_demand[accelerator], request, given.provider or ()
+    )
     terminal.result(result, lambda: capacity_view.proposal_lines(terminal.out, result))
 
 

@@ -15,15 +15,9 @@ from broker.economics.reserve.holdings import SupplyScenario
 from broker.economics.reserve.planner import required_share
 
 if TYPE_CHECKING:
-    from broker.app.capacity.plan_documents import (
-        AcceleratorPlan,
-        BurstMix,
-        CapacityPlanList,
-        PlannedChoice,
-        PlannedScenario,
-        RatioBaseline,
-        UsedHolding,
-    )
+    from broker.app.capacity.plan import CapacityPlanList
+    from broker.economics.reserve.capacity import AcceleratorPlan, BurstMix, PlannedChoice, RatioBaseline, UsedHolding
+    from broker.economics.reserve.holdings import ScenarioCost
 
 _SCENARIOS = {
     SupplyScenario.AS_IS: "as is",
@@ -166,7 +160,7 @@ def _per_used(amount: float | None) -> str:
     return "never used" if amount is None else _usd(amount)
 
 
-def _cost(cost: PlannedScenario) -> list[Text]:
+def _cost(cost: ScenarioCost) -> list[Text]:
     month, cost_parts = cost.usd_per_month, (cost.held_usd, cost.reserved_anew_usd, cost.on_demand_usd, cost.spot_usd)
     range_text = f"{month.low:,.0f} – {month.high:,.0f}"
     cells = [

@@ -146,10 +146,10 @@ class ScenarioCost:
 
     scenario: SupplyScenario
     usd_per_month: Range
-    held: float
-    reserved: float
-    on_demand: float
-    spot: float
+    held_usd: PlannedUsd
+    reserved_anew_usd: PlannedUsd
+    on_demand_usd: PlannedUsd
+    spot_usd: PlannedUsd
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +200,8 @@ def scenario_cost(
     return ScenarioCost(
         scenario=scenario,
         usd_per_month=Range(sum(totals) / len(totals), quantile(totals, 0.1), quantile(totals, 0.9)),
-        held=sum(paid_for) / len(paid_for),
-        reserved=reserved_cost,
-        on_demand=bursts * (1 - on_spot),
-        spot=bursts * on_spot,
+        held_usd=sum(paid_for) / len(paid_for),
+        reserved_anew_usd=reserved_cost,
+        on_demand_usd=bursts * (1 - on_spot),
+        spot_usd=bursts * on_spot,
     )

@@ -24,7 +24,7 @@ from broker.core.job.placements import Placement
 from broker.core.market.capacity import Reservation
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.values.money import Money
-from broker.economics.reserve.capacity import CapacityPlan
+from broker.economics.reserve.capacity import AcceleratorPlan
 from broker.economics.reserve.holdings import Holding, HoldingKind
 
 HOUR = timedelta(hours=1)
@@ -199,26 +199,25 @@ def test_policies_limit_what_a_plan_proposes(broker: Broker) -> None:
     demand = {"H100": [20 if hour % 24 < 12 else 10 for hour in range(24 * 400)]}
     stated = StatedPrices(on_demand={ANY_ACCELERATOR: 4.0}, reserved={ANY_ACCELERATOR: 1.0}, terms=(24 * 30, 8760))
 
-    def planned(section: str = "") -> tuple[CapacityPlan, tuple[str, ...]]:
+    def planned(section: str = "") -> tuple[AcceleratorPlan, tuple[str, ...]]:
         broker.store.activate_policy({"a.yaml": f"version: 1\n{section}"}, by="ann")
         found = plan_accelerators(broker, demand, "a file", stated)
         return found.plans[0], found.notes
 
     free, _ = planned()
-    assert {choice.option.term for choice in free.choices} == {24 * 30, 8760}
-    assert free.best is not None
-    assert free.best.baseline == 20
+    assert {choice.term for choice in free.choices} == {24 * 30, 8760}
+    assert free.baseline_gpus == 20
     within, notes = planned("capacity: {hold: {utilisation: 60%, horizon: 90d}}\n")
-    assert [(choice.option.term, choice.baseline) for choice in within.choices] == [(24 * 30, 10)]
+    assert [(choice.term, choice.baseline_gpus) for choice in within.choices] == [(24 * 30, 10)]
     assert sum(step.gpus for step in within.steps if step.action == "buy") == 10, "nor later, if demand stays"
     assert "policies allow holding: GPUs needed in at least 60% of the hours; terms of at most 90d (a.yaml:2)" in notes
     assert any("its term of 365d is beyond the horizon of 90d (a.yaml:2)" in note for note in notes)
     assert "H100: 10 of 20 GPUs were needed in less than 60% of 9,600 h and are left to renting" in notes
     nothing, notes = planned("capacity: {hold: {break_even: 24%}}\n")
-    assert nothing.best is None
+    assert not nothing.baseline_gpus
     assert any("$1 an hour against $4 rented pays from 25.0% of the hours on" in note for note in notes)
     assert any("so at $0.96 or less (a.yaml:2)" in note for note in notes)
-    assert planned("capacity: {hold: {break_even: 25%}}\n")[0].best is not None
+    assert planned("capacity: {hold: {break_even: 25%}}\n")[0].baseline_gpus
 
 
 def test_what_is_held_is_renewed_within_the_limits_alone(broker: Broker) -> None:

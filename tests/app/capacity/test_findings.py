@@ -56,8 +56,8 @@ def test_eight_rented_around_the_clock_are_to_be_bought(site: Broker) -> None:
     ran(site, "a", START, NOW)
     found = capacity_findings(site, START)
     (use,) = found.uses
-    assert (use.demand, use.rented) == ((8,) * 336, (8,) * 336)
-    assert use.rent == 4.0
+    assert (use.hours, use.gpu_hours, use.rented_gpu_hours) == (336, 8 * 336, 8 * 336)
+    assert use.rent_usd_per_gpu_hour == 4.0
     assert FindingKind.BUY in {one.kind for one in found.findings}
     assert "as was paid on average" in found.notes[0]
 
@@ -87,7 +87,7 @@ def test_what_is_added_today_silences_nothing(site: Broker) -> None:
     assert (after.kind, after.gpus) == (before.kind, before.gpus) == (FindingKind.RENT_INSTEAD, 8)
     assert after.saves_usd_per_month == before.saves_usd_per_month == pytest.approx(8 * 730 * (1 - 4 / 336))
     (use,) = found.uses
-    assert (len(use.demand), use.held_usd, use.reserved_for) == (336, 2.5, [0] * 8)
+    assert (use.hours, use.held_usd_per_gpu_hour, use.reserved) == (336, 2.5, 8)
     assert (
         "H100: the 8 held since 2026-11-21 (reservation) are evaluated once they have been held for a week"
         in found.notes
@@ -101,8 +101,8 @@ def test_idle_machines_draw_no_energy_that_is_counted(site: Broker) -> None:
     ran(site, "a", NOW - timedelta(hours=2), NOW - timedelta(hours=1))
     found = capacity_findings(site, START)
     (use,), (finding,) = found.uses, found.findings
-    assert use.own_usd == 1.0
-    assert use.energy_usd == pytest.approx(0.126)
+    assert use.own_usd_per_gpu_hour == 1.0
+    assert use.energy_usd_per_gpu_hour_at_work == pytest.approx(0.126)
     assert finding.saves_usd_per_month == pytest.approx(8 * 730 * (1 + 0.126 / 336 - 4 / 336))
     assert any("$0.126 per GPU-hour at work" in note and "idle is not counted" in note for note in found.notes)
 
@@ -110,7 +110,7 @@ def test_idle_machines_draw_no_energy_that_is_counted(site: Broker) -> None:
 def test_simulated_machines_say_nothing(site: Broker) -> None:
     ran(site, "a", START, NOW, money=MoneyKind.SANDBOX)
     found = capacity_findings(site, START)
-    assert (found.uses, found.findings) == ((), ())
+    assert (found.uses, found.findings) == ([], [])
 
 
 def test_a_policy_replaces_the_thresholds(site: Broker) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
 from broker.core.values.money import Money
-from broker.economics.reserve.capacity import CapacityPlan, PurchaseOption, plan_capacity
+from broker.economics.reserve.capacity import AcceleratorPlan, PurchaseOption, plan_capacity
 from broker.economics.reserve.holdings import BurstPrices, Holding, HoldingKind, RecordedHolding, SupplyScenario
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
@@ -38,7 +38,7 @@ def held(
     return RecordedHolding(number, holding, NOW, "ada")
 
 
-def by_scenario(plan: CapacityPlan) -> dict[SupplyScenario, float]:
+def by_scenario(plan: AcceleratorPlan) -> dict[SupplyScenario, float]:
     return {cost.scenario: cost.usd_per_month.expected for cost in plan.scenarios}
 
 
@@ -50,7 +50,7 @@ def test_the_rule_is_shown_with_the_numbers_of_the_case() -> None:
     """At $1 against $2 a GPU needed in half of the hours is worth it: 4 are needed always, 8 more in a quarter. A month
     of 730 h: holding none costs 4 × $1 more, holding 12 costs 8 × ($1 − $2 ÷ 4) more."""
     plan = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, None), [PurchaseOption("month", 720, 1.0)])
-    assert plan.choices[0].baseline == 4
+    assert plan.choices[0].baseline_gpus == 4
     assert "GPU 4 in 100%, GPU 5 in 25% of the hours, asked" in plan.notes[0]
     assert plan.notes[1].endswith("constant number, 4: hold 0: $2,920; hold 4: $0; hold 12: $2,920")
 
@@ -63,10 +63,10 @@ def test_a_part_of_a_machine_is_not_bought_beside_what_is_held_nor_in_its_place(
         plan_capacity("H100", [gpus] * 24 * 60, NOW, BurstPrices(2.0, None), [machine], [held(1, 4, "6")])
         for gpus in (10, 7)
     ]
-    assert [(plan.choices[0].baseline, plan.choices[0].buy_now) for plan in plans] == [(12, 8), (4, 0)]
+    assert [(plan.choices[0].baseline_gpus, plan.choices[0].buy_now_gpus) for plan in plans] == [(12, 8), (4, 0)]
     assert [use.renew_by for plan in plans for use in plan.held] == ["the same price"] * 2
     eights = plan_capacity("H100", [10] * 24 * 60, NOW, BurstPrices(2.0, None), [machine], [held(1, 8, "12")])
-    assert [(use.renew, use.renew_by) for use in eights.held] == [(8, "eight")]
+    assert [(use.renew_gpus, use.renew_by) for use in eights.held] == [(8, "eight")]
 
 
 def test_what_is_rented_beyond_what_is_held_is_rented_in_whole_machines() -> None:
@@ -90,49 +90,47 @@ def test_the_price_up_to_which_reserving_pays_is_exact(share: float) -> None:
     """Needed in a random share s of the hours, a GPU pays up to the ratio r at which r + 0.8 r (1 − r) = s."""
     spread = [int(hour * 0.6180339887 % 1 < share) for hour in range(24 * 365)]
     plan = plan_capacity("H100", spread, NOW, BurstPrices(2.0, None))
-    ratio = max(ratio for ratio, gpus in plan.sensitivity.items() if gpus)
+    ratio = max(row.ratio for row in plan.sensitivity if row.baseline_gpus)
     assert ratio + 0.8 * ratio * (1 - ratio) == pytest.approx(share, abs=0.03)
     assert ratio not in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 def test_steady_part_held_and_bursts_rented_by_hand() -> None:
     plan = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, 1.0, 0.5), [MONTH])
-    assert plan.best is not None
-    assert plan.market.burst == 1.5
-    assert plan.best.ratio == pytest.approx(0.8)
-    assert (plan.best.baseline, plan.best.buy_now) == (4, 4)
+    assert plan.prices.burst_usd_per_gpu_hour == 1.5
+    assert plan.choices[0].ratio == pytest.approx(0.8)
+    assert (plan.baseline_gpus, plan.buy_now_gpus) == (4, 4)
     costs = by_scenario(plan)
     assert costs[SupplyScenario.AS_IS] == pytest.approx(730 * 6 * 1.5)
     assert costs[SupplyScenario.ALL_ON_DEMAND] == pytest.approx(730 * 6 * 2.0)
     assert costs[SupplyScenario.ALL_SPOT] == pytest.approx(730 * 6 * 1.0)
     assert costs[SupplyScenario.PLANNED] == pytest.approx(730 * (4 * 1.2 + 2 * 1.5))
     planned = next(cost for cost in plan.scenarios if cost.scenario is SupplyScenario.PLANNED)
-    assert planned.reserved == pytest.approx(730 * 4.8)
-    assert planned.on_demand == pytest.approx(730 * 2.0)
-    assert planned.spot == pytest.approx(730 * 1.0)
+    assert planned.reserved_anew_usd == pytest.approx(730 * 4.8)
+    assert planned.on_demand_usd == pytest.approx(730 * 2.0)
+    assert planned.spot_usd == pytest.approx(730 * 1.0)
 
 
 def test_the_cheaper_bursts_are_the_less_is_worth_holding() -> None:
     plan = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, 1.0), [MONTH])
-    assert [mix.spot_share for mix in plan.mixes] == [0.0, 0.25, 0.5, 0.75, 1.0]
-    assert [mix.baseline for mix in plan.mixes] == [4, 4, 4, 4, 0]
-    assert [mix.burst_usd for mix in plan.mixes] == [2.0, 1.75, 1.5, 1.25, 1.0]
-    assert plan.mixes[0].usd_per_month == plan.choices[0].usd_per_month
-    assert plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, None), [MONTH]).mixes == ()
+    assert [mix.spot_share for mix in plan.burst_mix] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert [mix.baseline_gpus for mix in plan.burst_mix] == [4, 4, 4, 4, 0]
+    assert [mix.burst_usd_per_gpu_hour for mix in plan.burst_mix] == [2.0, 1.75, 1.5, 1.25, 1.0]
+    assert plan.burst_mix[0].usd_per_month == plan.choices[0].usd_per_month
+    assert plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, None), [MONTH]).burst_mix == ()
 
 
 def test_what_is_held_is_used_from_the_bottom_and_what_is_not_worth_it_lapses() -> None:
     plan = plan_capacity(
         "H100", DAILY, NOW, BurstPrices(2.0, None), [MONTH], [held(1, 2, "2.4", 10), held(2, 6, "7.2", 90)]
     )
-    assert plan.best is not None
-    assert plan.best.buy_now == 0
+    assert (plan.baseline_gpus > 0, plan.buy_now_gpus) == (True, 0)
     first, second = plan.held  # the longer one serves the first six GPUs
-    assert [use.recorded.number for use in plan.held] == [2, 1]
+    assert [use.number for use in plan.held] == [2, 1]
     assert first.utilisation == pytest.approx((4 + 2 * 0.25) / 6)
     assert second.utilisation == pytest.approx(0.25)
     assert first.usd_per_used_gpu_hour == pytest.approx(1.2 / 0.75)
-    assert (first.renew, first.lapse, second.renew, second.lapse) == (4, 2, 0, 2)
+    assert (first.renew_gpus, first.let_lapse_gpus, second.renew_gpus, second.let_lapse_gpus) == (4, 2, 0, 2)
     assert [(step.action, step.gpus, step.at) for step in plan.steps] == [
         ("let_lapse", 2, NOW + timedelta(days=10)),
         ("renew", 4, NOW + timedelta(days=90)),
@@ -143,9 +141,9 @@ def test_what_is_held_is_used_from_the_bottom_and_what_is_not_worth_it_lapses() 
 
 def test_a_holding_dearer_than_bursts_lapses_where_nothing_cheaper_can_be_held() -> None:
     plan = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, None), [], [held(1, 4, "12")])
-    assert (plan.held[0].renew, plan.held[0].lapse) == (0, 4)
+    assert (plan.held[0].renew_gpus, plan.held[0].let_lapse_gpus) == (0, 4)
     replaced = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, None), [MONTH], [held(1, 4, "12")])
-    assert (replaced.held[0].renew, replaced.held[0].renew_by) == (4, "a month")
+    assert (replaced.held[0].renew_gpus, replaced.held[0].renew_by) == (4, "a month")
 
 
 def test_a_commitment_serves_nothing_and_pays_bursts_up_to_what_was_promised() -> None:
@@ -174,13 +172,13 @@ def test_past_and_future_holdings_serve_nothing_now() -> None:
     )
     plan = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, None), [], [past, ahead])
     assert plan.held_gpus == 0
-    assert [use.recorded.number for use in plan.held] == [2]
+    assert [use.number for use in plan.held] == [2]
 
 
 def test_a_long_term_is_not_put_first_on_little_demand() -> None:
     cheap = PurchaseOption("three years", 3 * 8760, 0.5)
     plan = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, None), [cheap, MONTH])
-    assert [choice.option.name for choice in plan.choices] == ["a month", "three years"]
+    assert [choice.option for choice in plan.choices] == ["a month", "three years"]
     alone = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, None), [cheap])
     assert any("prefer a shorter term" in note for note in alone.notes)
 
@@ -197,7 +195,7 @@ def test_purchases_are_staggered_by_how_sure_they_are() -> None:
 
 def test_reserving_at_or_above_the_price_of_bursts_is_never_advised() -> None:
     plan = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, 1.0, 1.0), [MONTH])
-    assert plan.best is None
+    assert not plan.baseline_gpus
     assert by_scenario(plan)[SupplyScenario.PLANNED] == by_scenario(plan)[SupplyScenario.AS_IS]
     assert any("reserve nothing" in note for note in plan.notes)
 
@@ -210,14 +208,16 @@ def test_costs_are_finite_and_a_dearer_reservation_never_raises_the_baseline(
     market = BurstPrices(2.0, 0.9, 0.3)
     low = plan_capacity("H100", demand, NOW, market, [PurchaseOption("r", 720, cheap)])
     high = plan_capacity("H100", demand, NOW, market, [PurchaseOption("r", 720, dear)])
-    assert high.choices[0].baseline <= low.choices[0].baseline
+    assert high.choices[0].baseline_gpus <= low.choices[0].baseline_gpus
     for plan in (low, high):
         for cost in plan.scenarios:
             spread = cost.usd_per_month
             assert math.isfinite(spread.expected)
             assert 0 <= spread.low <= spread.high
-            assert cost.held + cost.reserved + cost.on_demand + cost.spot == pytest.approx(spread.expected)
-    ordered = [low.sensitivity[ratio] for ratio in sorted(low.sensitivity)]
+            assert cost.held_usd + cost.reserved_anew_usd + cost.on_demand_usd + cost.spot_usd == pytest.approx(
+                spread.expected
+            )
+    ordered = [row.baseline_gpus for row in low.sensitivity]
     assert ordered == sorted(ordered, reverse=True)
 
 
