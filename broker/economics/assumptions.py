@@ -48,6 +48,13 @@ class ValueRange:
         text = f"{bounds}{' or more' if not high and not self.above else ''}"
         return f"{f'{self.count} numbers, ' if self.count > 1 else ''}{'whole, ' if self.whole else ''}{text}"
 
+    @property
+    def expected(self) -> str:
+        """For errors: such as "a number above 0, up to 1"."""
+        if self.choices or self.switch or self.text or self.count > 1:
+            return str(self)
+        return f"a number{'' if self.above and not self.whole else ','} {self}"
+
     def read(self, given: object) -> Any:
         """The value of a YAML scalar or list, or of text such as ``7B``, ``$1,200``, ``70%``, ``8,15``. Raises
         `ValueError` if it is none of these values."""
@@ -484,7 +491,8 @@ def override(values: Mapping[str, object], where: str = "", base: Assumptions = 
         try:
             overrides[name] = rows[name].range.read(value)
         except (ValueError, OverflowError) as error:
-            raise InvalidInput(f"expected {rows[name].range}; got {str(value)[:40]!r}", where=where or name) from error
+            message = f"expected {rows[name].range.expected}; got {str(value)[:40]!r}"
+            raise InvalidInput(message, where=where or name) from error
     return replace(base, **overrides)
 
 

@@ -52,6 +52,6 @@ def test_every_rule_that_makes_no_sense_is_told_with_its_place() -> None:
     assert found[:2] == [
         "2:15 assumptions.rent_below_hours: unknown assumption 'rent_below_hours'; did you mean"
         " 'rent_below_hours_per_day'?",
-        "2:41 assumptions.mfu: expected above 0, up to 1; got '-1'",
+        "2:41 assumptions.mfu: expected a number above 0, up to 1; got '-1'",
     ]
     assert [p.column for p in caught.value.problems] == [15, 41, 59, 64]

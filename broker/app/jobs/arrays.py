@@ -1,6 +1,6 @@
 """Submitting an array: its first tasks, as many as its `parallel` says, begin together or not at all."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from broker.core.errors import NotAllowed
@@ -74,45 +74,24 @@ def too_many(allowed: int, refusal: Admission, job: Job) -> NotAllowed:
     return NotAllowed(f"of {parallel} tasks at once only {allowed} may begin: {objections}", hint=hint)
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayOutlook:
-    """The size and cost of an array. ``begin``: the number of tasks that begin at once; ``each``: the hold for one of
-    them; ``expected``: the expected cost of all tasks (None: unknown). Amounts in USD, without capacity paid before."""
-
-    tasks: int
-    begin: int
-    each: Money
-    expected: Money | None
-
-    @property
-    def held(self) -> Money:
-        return self.each * self.begin
-
-
-def outlook(array: JobArray, job: Job, plan: Plan, admission: Admission, max_duration: timedelta) -> ArrayOutlook:
-    """The size and cost of the array. ``plan``: for one task, with placements; ``max_duration``: of a task."""
-    full_hold = whole_hold(plan, max_duration)
-    first_tasks, hold_per_task = array.at_once, full_hold
+def outlook_note(array: JobArray, job: Job, plan: Plan, admission: Admission, max_duration: timedelta) -> str:
+    """The size and cost of an array in a sentence, for its plan's notes. ``plan``: for one task, with placements;
+    ``max_duration``: of a task. Amounts in USD, without capacity paid before."""
+    full_hold = each = whole_hold(plan, max_duration)
+    begin, why = max(room_for(plan, array.at_once), 1), "no more fit"
     if job.max_cost is not None and full_hold:
-        first_tasks = max(min(first_tasks, job.max_cost.micros // full_hold.micros), 1)
-        hold_per_task = min(full_hold, job.max_cost.share(1, first_tasks))
+        affordable = max(job.max_cost.micros // full_hold.micros, 1)
+        if affordable < begin:
+            begin, why = affordable, "max_cost pays for no more"
+        each = min(full_hold, job.max_cost.share(1, begin))
     held_now = sum((held for kind, held in admission.money.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
-    hold_per_task = min(hold_per_task, held_now)
-    placement = admission.placement
-    expected = placement.expected_cost * array.count if placement.duration is not None else None
-    return ArrayOutlook(array.count, first_tasks, hold_per_task, expected)
-
-
-def outlook_note(array_outlook: ArrayOutlook, job: Job) -> str:
-    """The outlook in a sentence, for a plan's notes."""
-    array = job.array
-    parallel = array.at_once if array else 0
-    text = f"an array of {array_outlook.tasks:,} tasks, {array_outlook.begin:,} at once: the plan is for one of them"
-    if array_outlook.begin < parallel:
-        text += f" (not {parallel:,}, as max_cost pays for no more)"
-    if array_outlook.each:
-        held, each = array_outlook.held.up_to_cents(), array_outlook.each.up_to_cents()
-        text += f"; {held} are held for those that begin, {each} each"
-    if array_outlook.expected:
-        text += f"; all tasks are expected to cost about {array_outlook.expected.up_to_cents()}"
+    each = min(each, held_now)
+    text = f"an array of {array.count:,} tasks, {begin:,} at once: the plan is for one of them"
+    if begin < array.at_once:
+        text += f" (not {array.at_once:,}, as {why})"
+    if each:
+        text += f"; {(each * begin).up_to_cents()} are held for those that begin, {each.up_to_cents()} each"
+    expected = admission.placement.expected_cost * array.count
+    if expected and admission.placement.duration is not None:
+        text += f"; all tasks are expected to cost about {expected.up_to_cents()}"
     return text

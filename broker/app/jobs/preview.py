@@ -234,8 +234,8 @@ def preview(
     if job.after:
         result = result.noted(predecessors.predecessors_note(job))
     if job.array is not None:
-        outlook = arrays.outlook(job.array, result.job, result.plan, admission, result.max_duration)
-        result = result.noted(arrays.outlook_note(outlook, result.job))
+        note = arrays.outlook_note(job.array, result.job, result.plan, admission, result.max_duration)
+        result = result.noted(note)
         if admission.answer is Answer.ASK:
             result = replace(result, array_refusal=arrays.too_many(0, admission, job))
         elif admission.answer is Answer.ALLOW and not result.waits and not job.after:

@@ -99,7 +99,7 @@ def _run_case_file(broker: Broker, path: Path) -> Sequence[CaseResult]:
     if not path.exists():
         known = [name for name in _sibling_names(path) if name.endswith(_CASE_SUFFIXES)]
         hint = did_you_mean(path.name, known, _SAME_NAME).removeprefix("; ") or "see `gpubroker policy test --help`"
-        raise InvalidInput("there is no such file of policy cases", where=str(path), hint=hint)
+        raise InvalidInput("there is no such file; cases of a policy are in *.test.yaml", where=str(path), hint=hint)
     text = _read_text(path)
     policy_names = read_document(text, file=str(path), kind="file of policy cases").data.get("policies")
     names = [policy_names] if isinstance(policy_names, str) else policy_names

@@ -73,12 +73,12 @@ BAD = [
     ("size 500T", "parameters: expected"),
     ("size seven", "a number of parameters such as 7B"),
     ("size nowhere.json", "cannot be read"),
-    ("size 7B --batch 0", "--batch: expected whole, 1 to"),
+    ("size 7B --batch 0", "--batch: expected a number, whole, 1 to"),
     ("size 7B --context -1", "context: expected"),
     ("size 7B --gpus 0", "gpus: expected"),
     ("size 7B --gpus 8 --assume tensor_degree=3", "cannot be split"),
     ("size 7B --assume kv_heads=8", "number of layers is missing"),
-    ("size 7B --assume memory_headroom=1.5", "expected 0 to 0.9"),
+    ("size 7B --assume memory_headroom=1.5", "expected a number, 0 to 0.9"),
     ("size 7B --assume memory_hedroom=0.1", "did you mean 'memory_headroom'"),
     ("size 7B --assume fast", "expected NAME=VALUE"),
     ("size 7B --assume precision=int4", "cannot do it in int4"),
@@ -222,7 +222,10 @@ def test_assumptions_are_set_by_name_by_file_and_by_policy_and_listed(gpubroker:
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [("memory_hedroom: 0.1", "did you mean 'memory_headroom'"), ("memory_headroom: much", "expected 0 to 0.9")],
+    [
+        ("memory_hedroom: 0.1", "did you mean 'memory_headroom'"),
+        ("memory_headroom: much", "expected a number, 0 to 0.9"),
+    ],
 )
 def test_a_file_of_assumptions_that_is_wrong(gpubroker: Any, write: Any, content: str, says: str) -> None:
     done = gpubroker("advise", "size", "7B", "--assume", write("own.yaml", content))

@@ -256,7 +256,7 @@ def test_an_old_price_of_a_term_is_no_recommendation(
         ("1\n\n2\n", (), ":2"),
         (DAILY, ("--ratio", "0"), "--ratio"),
         (DAILY, ("--assume", "watt=700"), "did you mean 'watts'"),
-        (DAILY, ("--assume", "watts=much"), "--assume watts: expected 0 to 100M; got 'much'"),
+        (DAILY, ("--assume", "watts=much"), "--assume watts: expected a number, 0 to 100M; got 'much'"),
         (DAILY, ("--assume", "pue=0"), "--assume pue"),
         (DAILY, ("--ratio", "0.5", "--reserved-price", "1"), "--ratio"),
         (DAILY, ("--term", "1y"), "--term"),

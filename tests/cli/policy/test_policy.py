@@ -293,7 +293,7 @@ def test_cases_are_found_by_the_name_of_their_policy_and_the_other_way_round(gpu
     own = policy.with_name("policy.test.yaml")
     absent = gpubroker("policy", "test", policy)
     assert absent.code == 2
-    assert f"{own}: there is no such file of policy cases\nhint: see `gpubroker policy test --help`" in absent.err
+    assert f"{own}: there is no such file; cases of a policy are in *.test.yaml\nhint: see" in absent.err
     own.write_text(CASES)
     assert "2 cases passed." in gpubroker("policy", "test", policy).out
     mistyped = gpubroker("policy", "test", policy.with_name("polcy.yaml"))

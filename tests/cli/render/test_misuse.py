@@ -10,7 +10,7 @@ import pytest
     [
         ("plan --limit three", "--limit: expected a whole number; got 'three'"),
         ("plan --limit 2.5", "--limit: expected a whole number; got '2.5'"),
-        ("advise serve 7B --assume memory_headroom=abc", "memory_headroom: expected 0 to 0.9; got 'abc'"),
+        ("advise serve 7B --assume memory_headroom=abc", "memory_headroom: expected a number, 0 to 0.9; got 'abc'"),
         ("plan --limit 0", "--limit: expected 1 or more; got 0"),
         ("advise size 7B --method qlra", "--method: expected adamw, sgd, lora, qlora or inference; got"),
         ("advise size 7B --method qlra", "got 'qlra'; did you mean 'qlora'?"),
