@@ -65,7 +65,6 @@ def offer_part(offer: Offer, request: MachineRequest, nodes: int = 1, unknown_di
         price=None if offer.price is None else offer.price.share(fraction.numerator, fraction.denominator),
         amortised=None if offer.amortised is None else offer.amortised.share(fraction.numerator, fraction.denominator),
         whole=offer.has,
-        left=None,
     )
 
 

@@ -72,7 +72,7 @@ def room_for(plan: Plan, limit: int) -> int:
         if offer.slots is None:
             return limit
         if offer.divided:
-            left = offer.left or offer.has
+            left = offer.left or offer.whole or offer.has
             while left >= offer.has and count < limit:
                 left, count = left - offer.has, count + 1
         else:

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.this_machine import CPUS
+
 JOB = (
     "name: sweep\nresources: {accelerators: 'L4:1'}\nconstraints: {providers: [sandbox]}\nmax_duration: 2h\n"
     "array: {range: 6, parallel: 3}\nrun: x\n"
@@ -34,3 +36,14 @@ def test_a_plan_refuses_an_array_as_its_submission_does(gpubroker: Any, write: A
     refused = gpubroker("submit", job, "--yes", "--detach")
     assert (refused.code, says in refused.err) == (3, True), refused.err
     assert gpubroker("jobs", "list", "--json").json["jobs"] == []
+
+
+def test_as_many_tasks_begin_as_fit_on_this_machine(gpubroker: Any, write: Any) -> None:
+    fit = min(int(CPUS), 40)
+    job = write(
+        "job.yaml", "name: many\nresources: {cpus: 1, memory: 16MB}\narray: {range: 50, parallel: 40}\nrun: x\n"
+    )
+    [note] = [note for note in gpubroker("plan", job, "--json").json["notes"] if note.startswith("an array of 50")]
+    assert f"50 tasks, {fit} at once: the plan is for one of them (not 40, as no more fit)" in note
+    assert gpubroker("submit", job, "--yes", "--detach").code == 0
+    assert gpubroker("jobs", "list", "--json").json["jobs"][0]["tasks"]["not_started"] == 50 - fit
