@@ -127,6 +127,10 @@ class MoneyByKind(Result):
     def of(cls, amounts: Mapping[MoneyKind, Money]) -> Self:
         return cls(**{kind.value: amounts.get(kind, Money.ZERO) for kind in MoneyKind})
 
+    @property
+    def total(self) -> Money:
+        return self.cash + self.amortised + self.sandbox
+
 
 class BudgetScope(Result):
     """Whose jobs a budget counts; empty lists restrict nothing."""

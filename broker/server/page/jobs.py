@@ -33,24 +33,50 @@ Text = Annotated[str, Query(max_length=200)]
 Cursor = Annotated[str | None, Query(max_length=500)]
 
 
+_PEOPLE = (JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET)
+_WITH_MACHINES = (JobState.LAUNCHING, JobState.RUNNING)
+STATE_GROUPS = {
+    "": ("All", ()),
+    "people": ("Need a person", _PEOPLE),
+    "running": ("Running", _WITH_MACHINES),
+    "waiting": ("Waiting", (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED)),
+    "failed": ("Failed", (JobState.FAILED,)),
+    "ended": ("Ended", tuple(state for state in JobState if state.final)),
+}
+"""The filters by several states: their words and their states; none: all."""
+
+
 def job_list(by: By, state: Text = "", team: Text = "", user: Text = "", cursor: Cursor = None) -> Response:
-    """Jobs, newest first, in pages. An empty filter matches everything."""
-    states = tuple(job_state for job_state in JobState if job_state == state)
-    if state and not states:
-        raise UnknownName("state", state, [job_state.value for job_state in JobState])
+    """Jobs in pages, newest first: of each page those that need a person first, then the dearest ones, and those that
+    have ended folded. ``state``: of `STATE_GROUPS`, or a single one. An empty filter matches everything."""
+    states = STATE_GROUPS[state][1] if state in STATE_GROUPS else tuple(one for one in JobState if one == state)
+    if not states and state:
+        raise UnknownName("state", state, [*filter(None, STATE_GROUPS), *(job_state.value for job_state in JobState)])
     filters = {"state": state, "team": team, "user": user}
     result = use_cases.job_page(
         by.caller, JobFilter(states, [team] if team else [], [user] if user else []), limit=_ROWS, cursor=cursor
     )
-    next_query = {name: value for name, value in filters.items() if value} | {"cursor": result.next_cursor}
+
+    def address(state: str, **more: str) -> str:
+        query = {name: value for name, value in (filters | {"state": state} | more).items() if value}
+        return f"{JOBS_PATH}?{urlencode(query)}" if query else JOBS_PATH
+
     values = {
         "page": result,
+        "open": sorted((job for job in result.jobs if not job.state.final), key=_urgency),
+        "ended": [job for job in result.jobs if job.state.final],
         "asked": filters,
-        "states": list(JobState),
-        "more": f"{JOBS_PATH}?{urlencode(next_query)}" if result.next_cursor else "",
+        "groups": {name: word for name, (word, _) in STATE_GROUPS.items()},
+        "address": address,
+        "more": address(state, cursor=result.next_cursor) if result.next_cursor else "",
         "first": cursor is None,
     }
     return render_page("jobs.html", by, values, title="Jobs", at=JOBS_PATH)
+
+
+def _urgency(job: JobDetails) -> tuple[bool, int]:
+    in_trouble = job.needs_attention or job.deadline_missed or job.deadline_at_risk
+    return not in_trouble, -(job.cost_so_far + job.held.total).micros
 
 
 def job(by: By, id: str) -> Response:

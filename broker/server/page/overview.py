@@ -13,18 +13,10 @@ from broker.app.use_cases.jobs import JobFilter, job_page
 from broker.app.use_cases.overview import ConcernKind
 from broker.app.use_cases.overview import overview as overview_of
 from broker.core.access.permissions import Permission
-from broker.core.events.outcomes import JobState
+from broker.server.page.jobs import STATE_GROUPS
 from broker.server.page.render import render_page
 from broker.server.page.visitors import By
 
-_RUNNING = (JobState.LAUNCHING, JobState.RUNNING)
-_WAITING = (
-    JobState.AWAITING_APPROVAL,
-    JobState.QUEUED,
-    JobState.PLANNED,
-    JobState.INTERRUPTED,
-    JobState.PAUSED_BUDGET,
-)
 _ROWS = 10
 _GPU, _AGO = "H100", timedelta(days=7)
 
@@ -71,8 +63,9 @@ def overview(by: By) -> Response:
         values["spend"] = money.spend_report(caller, "team", ReportPeriod(period="month"))
         values["simulated"] = money.spend_report(caller, "team", ReportPeriod(period="month"), sandbox=True)
     if by.may(Permission.SEE_JOBS):
-        values["running"] = job_page(caller, JobFilter(_RUNNING), limit=_ROWS)
-        values["waiting"] = job_page(caller, JobFilter(_WAITING), limit=_ROWS)
+        states = {name: states for name, (_, states) in STATE_GROUPS.items()}
+        values["running"] = job_page(caller, JobFilter(states["running"]), limit=_ROWS)
+        values["waiting"] = job_page(caller, JobFilter(states["people"] + states["waiting"]), limit=_ROWS)
     if by.may(Permission.SEE_MARKET):
         values["cheapest"] = market.cheapest(caller, _GPU, _AGO)
     return render_page("overview.html", by, values, title="Overview", at="/", live=True)

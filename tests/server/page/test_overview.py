@@ -1,13 +1,20 @@
-"""The overview: what needs a person comes first, the costliest first, each with its reason and one action."""
+"""What needs a person comes first, the costliest first, each with its reason and one action: on the overview, in lists
+of budgets and jobs, and in the head of a job."""
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from markupsafe import escape
 
+from broker.core.values import figures
+from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
+from tests.actors import with_clock
+from tests.past import finished
 from tests.server.page.browsing import Site, site_of
 from tests.server.page.grown import in_trouble
 from tests.server.world import new_world
@@ -17,7 +24,9 @@ KINDS = {"slow": "launch_slow", "late": "deadline_at_risk", "paused": "job_pause
 
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, dict[str, str]]]:
-    world = new_world(tmp_path_factory.mktemp("troubled"))
+    made = new_world(tmp_path_factory.mktemp("troubled"))
+    still = ManualClock(made.broker.clock.now())  # else the page tells of other times than the API
+    world = replace(made, broker=with_clock(made.broker, still))
     jobs = in_trouble(world)
     yield site_of(world), jobs
     world.broker.close()
@@ -110,3 +119,41 @@ def test_a_bar_is_as_long_as_the_excess(troubled: tuple[Site, dict[str, str]]) -
     assert float(limit[1]) == float(over[1]) == pytest.approx(100 * Money.usd(1).micros / used.micros, abs=0.01)
     assert float(over[1]) + float(over[2]) == pytest.approx(100, abs=0.01)
     assert '<rect class="over"' not in site.of("adam").get("/budgets/nlp").text
+
+
+def test_jobs_that_need_a_person_come_first_and_the_ended_are_folded(troubled: tuple[Site, dict[str, str]]) -> None:
+    site, jobs = troubled
+    browser = site.of("adam")
+    ended = finished(site.world.broker.store, 7, site.world.broker.clock.now() - timedelta(days=2))
+    open_part, _, folded = browser.get("/jobs").text.partition("<details>")
+    ids = re.findall(r'<td><a href="/jobs/([^"]+)"', open_part)
+    assert set(ids[:3]) == {jobs["late"], jobs["paused"], site.world.asking}
+    assert ids[0] == jobs["late"], "the dearest of them"
+    assert "1 job has ended" in folded
+    assert re.findall(r'<td><a href="/jobs/([^"]+)"', folded) == [ended]
+    people = browser.get("/jobs?state=people").text
+    assert set(re.findall(r'<td><a href="/jobs/([^"]+)"', people)) == {jobs["paused"], site.world.asking}
+    assert f'<td><a href="/jobs/{ended}"' in browser.get("/jobs?state=ended").text
+    assert "<details>" not in browser.get("/jobs?state=ended").text, "what was asked for is not folded"
+
+
+def test_a_job_begins_with_its_key_facts(troubled: tuple[Site, dict[str, str]]) -> None:
+    site, jobs = troubled
+    text = site.of("adam").get(f"/jobs/{jobs['late']}").text
+    head = text.partition("<h2>")[0]
+    job = site.world.get(f"/jobs/{jobs['late']}", "adam").json()
+    assert 'href="#i-clock"/></svg>running, deadline at risk</span>' in head
+    assert figures.money(Money.usd(job["cost_so_far"])) in head
+    assert "$10.00 an hour" in head
+    assert "deadline in 1h 00m" in head
+    assert "8 × H100" in head
+    assert head.index('class="button danger outlined"') > head.index("Results and checkpoints"), "danger stands last"
+
+
+def test_alternatives_are_compared_with_the_place_that_was_taken(troubled: tuple[Site, dict[str, str]]) -> None:
+    site, _ = troubled
+    text = site.of("mia").get(f"/jobs/{site.world.mine}").text
+    (decision,) = site.world.get(f"/jobs/{site.world.mine}/placements", "mia").json()["decisions"]
+    for option in decision["next_best"]:
+        more = Money.usd(option["ranked_by"]) - Money.usd(decision["taken"]["ranked_by"])
+        assert f"{figures.money(more)} more</td>" in text
