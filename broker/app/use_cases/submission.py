@@ -61,6 +61,14 @@ def plan_job(
     return plan_result(by.broker, job_preview, limit=limit)
 
 
+def plan_text_alone(by: Caller, job_file: str) -> PlanResult:
+    """As `plan_job`, of a job that is submitted as this text alone, with neither files nor secrets. Raises also
+    `InvalidInput` for one that needs them."""
+    job = attach_snapshot(by.broker, submittable_job(by, job_file), None, by=by.actor)
+    attach_sealed_secrets(by.broker, job, None, by=by.actor)
+    return plan_job(by, job_file)
+
+
 def submit_job(by: Caller, job_file: JobText, snapshot: Snapshot = None, sealed: Sealed = None) -> JobDetails:
     """Submit a job: hold its money, and launch or queue it. Status 202: it needs an approval first."""
     job = submittable_job(by, job_file)

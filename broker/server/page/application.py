@@ -28,7 +28,7 @@ from broker.server.api.device_flow import read_form
 from broker.server.api.limits import RequestRate, WrongTokens
 from broker.server.api.problems import HttpProblem
 from broker.server.api.transport import Transport
-from broker.server.page import admin, capacity, jobs, market, policies, reports, signing
+from broker.server.page import admin, capacity, jobs, market, policies, reports, signing, submission
 from broker.server.page.overview import overview
 from broker.server.page.render import STATIC, render_page
 from broker.server.page.signing import local_path, sign_in_form
@@ -55,6 +55,9 @@ PAGES = (
     PageRoute("GET", "/jobs/{id}/cancel", Permission.CHANGE_OWN_JOBS, jobs.cancel_form),
     PageRoute("POST", "/jobs/{id}/cancel", Permission.CHANGE_OWN_JOBS, jobs.cancel),
     PageRoute("GET", "/jobs/{id}/ledger", Permission.SEE_JOBS, reports.job_ledger),
+    PageRoute("GET", "/submit", Permission.SUBMIT, submission.job_form),
+    PageRoute("POST", "/submit/plan", Permission.SUBMIT, submission.plan_job),
+    PageRoute("POST", "/submit", Permission.SUBMIT, submission.submit),
     PageRoute("GET", "/queue", Permission.SEE_JOBS, market.queue),
     PageRoute("GET", "/approvals", Permission.SEE_JOBS, jobs.approval_list),
     PageRoute("POST", "/approvals/{id}/grant", Permission.APPROVE, jobs.grant),

@@ -70,6 +70,7 @@ def job_list(by: By, state: Text = "", team: Text = "", user: Text = "", cursor:
         "address": address,
         "more": address(state, cursor=result.next_cursor) if result.next_cursor else "",
         "first": cursor is None,
+        "may_submit": by.may(Permission.SUBMIT),
     }
     return render_page("jobs.html", by, values, title="Jobs", at=JOBS_PATH)
 
@@ -99,6 +100,7 @@ def job(by: By, id: str) -> Response:
         "accelerated": any(attempt.placement.offer.count and attempt.claimed_at for attempt in view.attempts),
         "shown_lines": _LINES,
         "lines": use_cases.job_logs(by.caller, id, tail=_LINES).lines if output else None,
+        "may_clone": by.caller.access.may(Permission.SUBMIT, view.job.team),
         "may_cancel": not view.state.final and not view.cancel_requested and _may_change(by, id),
     }
     return render_page("job.html", by, values, title=f"{view.job.name} – job {view.id}", at=JOBS_PATH, live=True)

@@ -50,8 +50,9 @@ def test_a_mistake_keeps_what_was_typed(seen_site: Site) -> None:
     typed = FormFields(browser.get("/policies/change").text).forms["/policies/preview"]
     wrong = browser.post("/policies/preview", typed | {"text0": POLICY + "budgts: []\n"})
     assert wrong.status_code == 422
-    assert "not valid" in wrong.text
-    assert "budgts: []" in wrong.text
+    line = POLICY.count("\n") + 1
+    assert f"line {line}, column 1: budgts: " in wrong.text
+    assert wrong.text.count("budgts: []") == 2, "in the form, and beside its mistake"
 
 
 def test_a_rule_leads_to_its_line(seen_site: Site) -> None:
