@@ -13,7 +13,7 @@ PRODUCTS: Mapping[str, Mapping[PurchaseProduct, str]] = {
     "aws": {
         PurchaseProduct.CAPACITY_BLOCK: "providers.aws.shop.blocks:CapacityBlocks",
         PurchaseProduct.CAPACITY_RESERVATION: "providers.aws.shop.reservations:CapacityReservations",
-        PurchaseProduct.FUTURE_RESERVATION: "providers.aws.shop.future_reservations:FutureReservations",
+        PurchaseProduct.FUTURE_RESERVATION: "providers.aws.shop.reservations:FutureReservations",
         PurchaseProduct.SAVINGS_PLAN: "providers.aws.shop.savings_plans:SavingsPlans",
     },
     "azure": {
@@ -22,7 +22,7 @@ PRODUCTS: Mapping[str, Mapping[PurchaseProduct, str]] = {
     },
     "gcp": {
         PurchaseProduct.CAPACITY_RESERVATION: "providers.gcp.shop.reservations:GcpReservations",
-        PurchaseProduct.FUTURE_RESERVATION: "providers.gcp.shop.future_reservations:GcpFutureReservations",
+        PurchaseProduct.FUTURE_RESERVATION: "providers.gcp.shop.reservations:GcpFutureReservations",
         PurchaseProduct.COMMITMENT: "providers.gcp.shop.commitments:GcpCommitments",
     },
 }

@@ -10,7 +10,7 @@ from broker.core.errors import BrokerError, LoginMissing, Refused
 from broker.core.market.capacity import Quota
 from broker.core.market.offers import Availability, CapacityType, Offer, SkippedRow
 from broker.core.values.clock import Clock
-from providers.aws import holdings, price_list, spot, spot_advisor
+from providers.aws import holdings, price_list, spot
 from providers.aws.login import AwsLogin
 from providers.aws.price_list import PriceList
 from providers.aws.savings_plans import plan_rates
@@ -147,8 +147,8 @@ class AwsAccount:
         return _AwsRegion(prices, held, offered, quotas)
 
     def _spot(self, data_by_region: Mapping[str, _AwsRegion], threads: ThreadPoolExecutor) -> OfferRows:
-        advice: list[spot_advisor.SpotAdvisorEntry] = []
-        for entry in self.failures.kept(spot_advisor.read_advice(self.settings, self.clock, self.regions)):
+        advice: list[spot.SpotAdvisorEntry] = []
+        for entry in self.failures.kept(spot.read_advice(self.settings, self.clock, self.regions)):
             if isinstance(entry, SkippedRow):
                 yield entry
             else:

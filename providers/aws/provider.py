@@ -16,7 +16,7 @@ from broker.core.purchases.quotes import PurchaseProduct, SellsProduct
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from providers import shops
-from providers.aws import access, holdings, spot, spot_advisor
+from providers.aws import access, holdings, spot
 from providers.aws.account import AwsAccount
 from providers.aws.login import LOGIN_HINT, AwsLogin, has_sdk, login_source
 from providers.aws.machines import accelerated_types, machine
@@ -190,11 +190,11 @@ class Aws:
                 yield from failures.kept(self._list.offers(region))
         if _wants(query, CapacityType.SPOT):
             now = self._clock.now()
-            for advice in failures.kept(spot_advisor.read_advice(self._settings, self._clock, regions)):
+            for advice in failures.kept(spot.read_advice(self._settings, self._clock, regions)):
                 if isinstance(advice, SkippedRow):
                     yield advice
                 else:
-                    yield from spot_advisor.offers_of(advice, now)
+                    yield from spot.offers_of(advice, now)
 
     def _with_login(self, login: AwsLogin, query: OfferQuery, failures: Failures) -> OfferRows:
         regions = self._regions(query, REGIONS)

@@ -47,7 +47,7 @@ class AwsSettings(HttpSettings):
     ``spot_advisor_url``: a host or a file. ``pricing_region``: the region in which GetProducts is called (few regions
     have it). ``profile``: of ``~/.aws``, before AWS_PROFILE. ``instance_role``: log in by the role of this EC2 machine.
     ``placement_scores``, ``quotas``, ``savings_plans``: whether to query them.
-    ``spot_exposure_hours``: see `providers.aws.spot_advisor`."""
+    ``spot_exposure_hours``: see `providers.aws.spot`."""
 
     regions: Names = ()
     prices: Literal["auto", "list", "api"] = "auto"

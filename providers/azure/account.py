@@ -4,9 +4,22 @@ capacity. Extends the retail prices and replaces none.
 Azure closes a machine to a subscription in a whole region or in some of its zones (Resource SKUs). Offers here are per
 region, so only a closed region makes an offer unavailable. An open machine may still have no capacity. A region's list
 has about 2 MB, so its rows are read without the SDK's models.
+
+Azure's data on spot machines: placement scores and eviction rates; with a login.
+
+Scores come from Compute's ``placementScores/spot/generate`` (Microsoft Learn, "Spot Placement Score"; 8 regions and 5
+sizes a query), asked through the pipeline of azure-mgmt-compute, which has no method for it: the package that has
+one, azure-mgmt-computerecommender, is a beta. They need the "Compute Recommendations Role"; the Reader role is not
+enough. Eviction rates come from Resource Graph's table SpotResources, which answers only where no subscription is
+named. They are bands of the probability of an interruption within the next hour (Microsoft Learn, "Use Azure Spot
+Virtual Machines"); here that becomes ``-ln(1 - p)`` an hour, with p the upper edge of the band, and for the open one
+halfway to all.
 """
 
-from collections.abc import Iterable, Mapping
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -14,15 +27,172 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
+from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import Clock
-from providers.azure import holdings, spot
+from providers.azure import holdings
+from providers.azure.errors import NotPermitted
 from providers.azure.fields import count, nested_object, objects, read_locations, texts
 from providers.azure.login import AzureLogin
-from providers.azure.machines import find_type
-from providers.azure.settings import AzureSettings
+from providers.azure.machines import accelerated_types, find_type
+from providers.azure.settings import NAME, AzureSettings
 from providers.failures import Failures
+from providers.http import setting
 from providers.rows import OfferRows
+
+SCORES_VERSION = "2025-06-05"
+GRAPH_VERSION = "2022-10-01"
+GRAPH = "/providers/Microsoft.ResourceGraph/resources"
+
+_REGIONS_PER_QUERY, _SIZES_PER_QUERY = 8, 5
+# The thirds of 0 to 1, by their middles.
+_SCORES = {"high": 5 / 6, "medium": 1 / 2, "low": 1 / 6}
+_CLOSED = "restrictedskunotavailable"
+_ROLE = (
+    "the login needs the role 'Compute Recommendations Role' for spot placement scores; "
+    f"{setting(NAME, 'placement_scores')}=false does without them"
+)
+_BAND = re.compile(r"(\d{1,2})-(\d{1,3})|(\d{1,2})\+")
+_ROWS_PER_PAGE, _MAX_PAGES = 1000, 100
+
+
+@dataclass(frozen=True, slots=True)
+class SpotScore:
+    """The chance of getting one spot machine. ``score``: 0 to 1, None where Azure has no data. ``closed``: closed to
+    this subscription. ``quota``: whether the quota has room for it, None if unknown."""
+
+    score: float | None
+    closed: bool = False
+    quota: bool | None = None
+
+
+Scores = Mapping[tuple[str, str], SpotScore]
+Evictions = Mapping[tuple[str, str], float]
+
+
+def questions(pools: Iterable[tuple[str, str]]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The queries (regions, sizes) that together cover each of ``pools`` (region, instance type)."""
+    regions_of: defaultdict[str, set[str]] = defaultdict(set)
+    for region, instance_type in pools:
+        regions_of[instance_type].add(region)
+    types = [name for name in accelerated_types() if name in regions_of]
+    for first in range(0, len(types), _SIZES_PER_QUERY):
+        sizes = types[first : first + _SIZES_PER_QUERY]
+        regions = sorted(set().union(*(regions_of[size] for size in sizes)))
+        for start in range(0, len(regions), _REGIONS_PER_QUERY):
+            yield tuple(regions[start : start + _REGIONS_PER_QUERY]), tuple(sizes)
+
+
+def placement_scores(login: AzureLogin, regions: tuple[str, ...], sizes: tuple[str, ...]) -> Scores:
+    """The scores of one machine of these sizes in each of these regions, whichever zone. Raises what `AzureLogin.call`
+    raises."""
+    where = f"{regions[0]}: spot placement scores"
+    path = f"/subscriptions/{login.subscription}/providers/Microsoft.Compute/locations/{regions[0]}"
+    body = {
+        "desiredLocations": list(regions),
+        "desiredSizes": [{"sku": size} for size in sizes],
+        "desiredCount": 1,
+        "availabilityZones": False,
+    }
+    try:
+        answer = login.asked(where, "POST", f"{path}/placementScores/spot/generate", body, version=SCORES_VERSION)
+    except NotPermitted as error:
+        error.hint = _ROLE
+        raise
+    return scores_in(answer)
+
+
+def scores_in(answer: object) -> Scores:
+    """The scores in Azure's answer; of the zones of a region, if separate, the best. Raises `Malformed` for an answer
+    of another shape."""
+    rows = answer.get("placementScores") if isinstance(answer, Mapping) else None
+    if not isinstance(rows, list):
+        raise Malformed("no placementScores in the answer", where=f"{NAME}: spot placement scores")
+    scores: dict[tuple[str, str], SpotScore] = {}
+    for row in rows:
+        size = find_type(str(row.get("sku"))) if isinstance(row, Mapping) else None
+        region, word = (row.get("region"), row.get("score")) if size else (None, None)
+        if size is None or not isinstance(region, str) or not isinstance(word, str):
+            continue
+        quota = row.get("isQuotaAvailable")
+        score = SpotScore(
+            _SCORES.get(word.lower()), word.lower() == _CLOSED, quota if isinstance(quota, bool) else None
+        )
+        pool = (region.lower(), size)
+        scores[pool] = max(scores.get(pool, score), score, key=_rank)
+    return scores
+
+
+def _rank(score: SpotScore) -> tuple[bool, float, bool]:
+    return not score.closed, score.score or 0.0, score.quota is not False
+
+
+def eviction_rates(login: AzureLogin) -> Evictions:
+    """Interruptions per machine and hour, by (region, instance type). Raises what `AzureLogin.call` raises."""
+    where = "spot eviction rates"
+    names = ", ".join(f"'{name.lower()}'" for name in accelerated_types())
+    query = (
+        "SpotResources | where type =~ 'microsoft.compute/skuspotevictionrate/location' "
+        f"| where sku.name in~ ({names}) "
+        "| project id, skuName = tostring(sku.name), location, spotEvictionRate = tostring(properties.evictionRate) "
+        "| order by id asc"
+    )
+    options: dict[str, Any] = {"resultFormat": "objectArray", "$top": _ROWS_PER_PAGE}
+    rates: dict[tuple[str, str], float] = {}
+    seen: set[str] = set()
+    for _ in range(_MAX_PAGES):
+        answer = login.asked(where, "POST", GRAPH, {"query": query, "options": options}, version=GRAPH_VERSION)
+        rows = answer.get("data") if isinstance(answer, Mapping) else None
+        if not isinstance(rows, list):
+            raise Malformed("no data in the answer", where=f"{NAME}/{where}")
+        rates.update(_rates_in(rows))
+        token = answer.get("$skipToken")
+        if not isinstance(token, str) or not token:
+            return rates
+        if token in seen:
+            break
+        seen.add(token)
+        options = {**options, "$skipToken": token}
+    raise Malformed("endless pages: a page token was repeated", where=f"{NAME}/{where}")
+
+
+def _rates_in(rows: Iterable[object]) -> Iterator[tuple[tuple[str, str], float]]:
+    for row in rows:
+        if not isinstance(row, Mapping):
+            continue
+        size, region, band = find_type(str(row.get("skuName"))), row.get("location"), row.get("spotEvictionRate")
+        rate = rate_per_hour(band) if isinstance(band, str) else None
+        if size and isinstance(region, str) and rate is not None:
+            yield (region.lower(), size), rate
+
+
+def rate_per_hour(band: str) -> float | None:
+    """Interruptions an hour, from a band in percent (``5-10``, ``20+``); None for other text."""
+    match = _BAND.fullmatch(band.strip())
+    if match is None:
+        return None
+    upper = (int(match[3]) + 100) / 2 if match[3] else int(match[2])
+    return -math.log1p(-upper / 100) if 0 < upper < 100 else None
+
+
+def with_signals(offer: Offer, scores: Scores, evictions: Evictions) -> Offer:
+    """The spot offer with the scores and rates of its pool."""
+    pool = (offer.region, offer.instance_type)
+    offer = replace(offer, interruption_rate=evictions.get(pool, offer.interruption_rate))
+    score = scores.get(pool)
+    if score is None:
+        return offer
+    offer = replace(offer, score=score.score)
+    if offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA):
+        return offer
+    if score.closed:
+        because = "closed to this subscription as spot (RestrictedSkuNotAvailable)"
+        return replace(offer, availability=Availability.UNAVAILABLE, unavailable_because=because)
+    if score.quota is False:
+        because = "the spot quota leaves no room for one (placement score)"
+        return replace(offer, availability=Availability.NO_QUOTA, unavailable_because=because, slots=None)
+    return offer
+
 
 VERSION = "2021-07-01"  # the version that azure-mgmt-compute uses
 
@@ -149,7 +319,7 @@ _SCORES_AGE = timedelta(hours=1)  # Azure limits queries for scores per hour
 class ScoreCache:
     """Placement scores from poll to poll, by question."""
 
-    answers: dict[object, tuple[datetime, spot.Scores]] = field(default_factory=dict)
+    answers: dict[object, tuple[datetime, Scores]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,19 +357,17 @@ class AzureAccount:
         with ThreadPoolExecutor(_MAX_CONCURRENT, "azure") as threads:
             region_data = dict(zip(regions, threads.map(self._region, regions), strict=True))
             scores = self._scores(threads, on_spot)
-        no_evictions: spot.Evictions = {}
+        no_evictions: Evictions = {}
         wants_evictions = on_spot and self.settings.eviction_rates
         evictions = (
-            self.failures.result(partial(spot.eviction_rates, self.login), no_evictions)
-            if wants_evictions
-            else no_evictions
+            self.failures.result(partial(eviction_rates, self.login), no_evictions) if wants_evictions else no_evictions
         )
         queried_ids = {offer.id for offer in queried}
         for offer in offers:
             if offer.id in queried_ids:
                 offer = _apply_region_data(offer, region_data[offer.region])
                 if offer.capacity_type is CapacityType.SPOT:
-                    offer = spot.with_signals(offer, scores, evictions)
+                    offer = with_signals(offer, scores, evictions)
             yield offer
 
     def _region(self, region: str) -> _AzureRegion:
@@ -209,19 +377,19 @@ class AzureAccount:
             return _AzureRegion(skus, no_usages)
         return _AzureRegion(skus, self.failures.result(partial(read_usages, self.login, region), no_usages))
 
-    def _scores(self, threads: ThreadPoolExecutor, offers: list[Offer]) -> spot.Scores:
+    def _scores(self, threads: ThreadPoolExecutor, offers: list[Offer]) -> Scores:
         if not self.settings.placement_scores:
             return {}
-        questions = list(spot.questions((offer.region, offer.instance_type) for offer in offers))
-        return {pool: score for scores in threads.map(self._answer, questions) for pool, score in scores.items()}
+        asked = list(questions((offer.region, offer.instance_type) for offer in offers))
+        return {pool: score for scores in threads.map(self._answer, asked) for pool, score in scores.items()}
 
-    def _answer(self, question: tuple[tuple[str, ...], tuple[str, ...]]) -> spot.Scores:
+    def _answer(self, question: tuple[tuple[str, ...], tuple[str, ...]]) -> Scores:
         now = self.clock.now()
-        no_scores: spot.Scores = {}
+        no_scores: Scores = {}
         queried_at, answer = self.remembered.answers.get(question, (now, None))
         if answer is not None and now - queried_at < _SCORES_AGE:
             return answer
-        scores = self.failures.result(partial(spot.placement_scores, self.login, *question), no_scores)
+        scores = self.failures.result(partial(placement_scores, self.login, *question), no_scores)
         if scores:
             self.remembered.answers[question] = now, scores
         return scores

@@ -13,7 +13,7 @@ from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
 from broker.app.jobs.reasons import wait_text
 from broker.app.jobs.submit import submit
-from broker.app.service import reconciler_setup
+from broker.app.service import passes
 from broker.app.wiring import Broker
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
@@ -67,8 +67,8 @@ class ApprovalSite:
             return PlanInputs(offers, Conditions(engines={"stage": frozenset()}), {})
 
         monkeypatch.setattr("broker.app.jobs.preview.market_for", market)
-        monkeypatch.setattr("broker.app.service.reconciler_setup.market_for", market)
-        monkeypatch.setattr("broker.app.service.reconciler_setup.run_folders", lambda broker: self.mailbox)
+        monkeypatch.setattr("broker.app.service.passes.market_for", market)
+        monkeypatch.setattr("broker.app.service.passes.run_folders", lambda broker: self.mailbox)
         monkeypatch.setattr(self.mailbox.__class__, "usage", lambda *_: (), raising=False)
         monkeypatch.setattr(Broker, "engine", lambda _, name: self.engine)
 
@@ -83,7 +83,7 @@ class ApprovalSite:
         approvals.grant(self.broker, job_id, by=OLGA)
 
     def look(self, times: int = 1, by: timedelta = timedelta(seconds=20)) -> JobView:
-        reconciler = reconciler_setup.reconciler(self.broker)
+        reconciler = passes.reconciler(self.broker)
         for _ in range(times):
             self.clock.advance(by)
             reconciler.tick()

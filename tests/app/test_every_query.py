@@ -20,7 +20,7 @@ from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
 from broker.ledger.finops.focus.months import BillingMonth
 from broker.store.access.access import AccessWriter
-from broker.store.jobs.pages import JobListFilter
+from broker.store.jobs.job_rows import JobListFilter
 from broker.store.jobs.reader import StoreReader
 from broker.store.ledger.charges import Charges, ChargeScope
 from broker.store.ledger.spending import SpendingPeriod

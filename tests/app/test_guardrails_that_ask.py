@@ -9,7 +9,7 @@ from broker.app.jobs import approvals, jobs
 from broker.app.jobs.preview import Preview, preview
 from broker.app.jobs.reasons import end_text, wait_text
 from broker.app.jobs.submit import submit
-from broker.app.service.reconciler_setup import reconciler
+from broker.app.service.passes import reconciler
 from broker.app.wiring import Broker
 from broker.core.events.outcomes import JobState
 from broker.core.job.file import parse_job

@@ -4,7 +4,7 @@ import pytest
 
 from broker.app.jobs import jobs
 from broker.app.jobs.reasons import wait_text
-from broker.app.service import reconciler_setup
+from broker.app.service import passes
 from broker.app.wiring import Broker
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
@@ -20,7 +20,7 @@ IDLE = "idle_shutdown: {below: 5%, for: 1s}"
 def test_with_the_broker_gone_what_is_idle_saves_stops_and_says_why_and_is_paused_when_one_is_back(
     site: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folders = vars(reconciler_setup)["run_folders"](site)  # those of the site's reconciler
+    folders = vars(passes)["run_folders"](site)  # those of the site's reconciler
     monkeypatch.setattr(folders, "usage", lambda view, attempt: [])  # whoever reconciles sees nothing
     activate(site)
     running = RunningJobs(site)
@@ -42,7 +42,7 @@ def test_with_the_broker_gone_what_is_idle_saves_stops_and_says_why_and_is_pause
     assert ending.evidence == "accelerator utilization was at most 3% for 1s; the limit is 5% (0.yaml:3)"
     assert jobs.find(site, idle.id).state is JobState.RUNNING, "nobody has looked yet"
 
-    running.reconciler = reconciler_setup.reconciler(site)  # another process
+    running.reconciler = passes.reconciler(site)  # another process
     running.until(running.all(JobState.PAUSED_BUDGET, "idle"), "it is paused")
     after = running.views["idle"]
     assert wait_text(after.waiting) == f"stopped by a policy: {ending.evidence}"

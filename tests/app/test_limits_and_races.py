@@ -20,7 +20,7 @@ from broker.app.market.market import market_for
 from broker.app.service import passes
 from broker.app.service.duties import ReconcileDuty
 from broker.app.service.health import Pulses
-from broker.app.service.reconciler_setup import reconciler
+from broker.app.service.passes import reconciler
 from broker.app.wiring import Broker
 from broker.core.actors import ProcessAccount
 from broker.core.errors import InvalidInput, LoginMissing, NotAllowed

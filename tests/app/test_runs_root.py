@@ -14,7 +14,7 @@ from broker.app.jobs.jobs import cancel
 from broker.app.jobs.retention import prune
 from broker.app.jobs.submit import submit
 from broker.app.runs_root import claim, root
-from broker.app.service.reconciler_setup import reconciler
+from broker.app.service.passes import reconciler
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.events.views import JobView

@@ -49,7 +49,7 @@ save
 
 def started(site: Broker, monkeypatch: pytest.MonkeyPatch, finish: Path) -> RunningJobs:
     """One job at $1 a second for 10 minutes, running, with a checkpoint; its money is looked at every few seconds."""
-    monkeypatch.setattr("broker.app.service.reconciler_setup.TopUpPace", partial(TopUpPace, every=timedelta(0)))
+    monkeypatch.setattr("broker.app.service.passes.TopUpPace", partial(TopUpPace, every=timedelta(0)))
     running = RunningJobs(site)
     indented = COMMAND.replace("\n", "\n  ").rstrip()
     text = f"name: spot\nmax_duration: 10m\nresources: {{accelerators: 'H100:1'}}\nenvs: {{FINISH: '{finish}'}}\n"

@@ -29,8 +29,7 @@ from broker.app.jobs.submit import submit
 from broker.app.market.market import freshen
 from broker.app.service.health import Pulses
 from broker.app.wiring import Broker
-from broker.core.access.people import TeamRole
-from broker.core.access.permissions import TokenScope
+from broker.core.access.people import TeamRole, TokenScope
 from broker.core.job.file import parse_job
 from broker.server.api.team_server import TeamServer
 from broker.server.api.transport import Transport

@@ -11,7 +11,7 @@ from unittest import mock
 import cli
 from broker.agent.formats import Intervals
 from broker.app.runs_root import attempt_keys
-from broker.app.service import reconciler_setup
+from broker.app.service import passes
 from broker.app.wiring import Broker, Registries
 from broker.core.events import lifecycle
 from broker.core.values.clock import SystemClock
@@ -71,10 +71,10 @@ def among_liars(control: Control) -> None:
 
     Broker.engine = engine  # type: ignore[method-assign,assignment]  # a fault is put in
     Broker.clock = JumpyClock(control)  # type: ignore[assignment]  # a fault is put in
-    vars(reconciler_setup)["run_folders"] = lambda broker: RunFolders(
+    vars(passes)["run_folders"] = lambda broker: RunFolders(
         broker.settings.runs_url, broker.clock, BRISK, attempt_keys(broker)
     )
-    vars(reconciler_setup)["Timing"] = lambda **given: timing  # a fault is put in
+    vars(passes)["Timing"] = lambda **given: timing  # a fault is put in
     SHORT_REST.start()
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import cli
 from broker.app.jobs import background
-from broker.app.service.reconciler_setup import reconciler
+from broker.app.service.passes import reconciler
 from broker.app.wiring import Broker
 from broker.cli.program import asks_for_json, run
 from broker.core.actors import Actor

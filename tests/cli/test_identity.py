@@ -44,7 +44,7 @@ _ACCOUNTS_OF_PROCESSES = {
     "agent/running_command.py",
     "agent/gpubroker_session.py",
     "agent/source_tree.py",
-    "agent/ssh_server.py",
+    "agent/enter.py",
     "app/service/autostart.py",
     "engines/handles.py",
     "engines/slurm_commands.py",

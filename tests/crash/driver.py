@@ -33,7 +33,7 @@ from broker.agent.formats import Intervals
 from broker.app.jobs.job_input import read_job
 from broker.app.jobs.submit import submit
 from broker.app.runs_root import attempt_keys
-from broker.app.service import passes, reconciler_setup
+from broker.app.service import passes
 from broker.app.wiring import Broker
 from broker.engines.runfolder.run_folders import RunFolders
 from broker.settings import Settings
@@ -175,7 +175,7 @@ def live(life: BrokerLife) -> None:
         "folders",
         fuse,
     )
-    vars(reconciler_setup)["run_folders"] = folders  # a fault is put in
+    vars(passes)["run_folders"] = folders  # a fault is put in
     assert broker.store is not None  # opened and up to date: only what the job causes is to be hit
     fuse_databases(fuse)
     if life.pace != 1.0 and broker.store.setting("clock") is None:

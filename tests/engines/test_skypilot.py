@@ -26,7 +26,7 @@ from broker.core.errors import (
 from broker.core.events.outcomes import Cause
 from broker.core.ports import EngineState, SupportsEntry
 from broker.core.values.clock import SystemClock
-from broker.engines.skypilot import node, sdk
+from broker.engines.skypilot import sdk, task
 from broker.engines.skypilot.engine import Skypilot, SkypilotSettings
 from broker.engines.skypilot.sdk import Sdk, to_broker_error
 from tests.contracts.engine_bench import Bench, eventually, lines
@@ -102,7 +102,7 @@ def test_what_cannot_be_launched_is_gone_and_costs_nothing(bench: Bench, sky: fa
 def test_a_launch_that_fails_half_way_is_taken_down(
     bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node, "_SETUP", "exit 3 # {folder}{key}{pins}")
+    monkeypatch.setattr(task, "_SETUP", "exit 3 # {folder}{key}{pins}")
     handle = bench.engine.submit(bench.launch("true"))
     gone = bench.until(handle, EngineState.GONE)
     assert gone.since is not None, "its machine was billed"

@@ -11,7 +11,7 @@ from broker.core.errors import (
 )
 from broker.core.job.placements import Placement
 from broker.core.ports import EngineState
-from broker.engines.skypilot import aftermath, node
+from broker.engines.skypilot import aftermath, task
 from broker.engines.skypilot import engine as skypilot_engine
 from tests.contracts.engine_bench import Bench, eventually
 from tests.engines.skypilot_bench import ApiServerConnectionError, bench_on, offer, placed
@@ -25,7 +25,7 @@ def bench(tmp_path: Path, sky: fake.Sky) -> Bench:
 
 def slow_launch(bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch, what: Placement | None = None) -> str:
     """The handle of a launch that is under way, its cluster INIT, until `fails` or the end of the test."""
-    monkeypatch.setattr(node, "_SETUP", "exec sleep 300 # {folder}{key}{pins}")
+    monkeypatch.setattr(task, "_SETUP", "exec sleep 300 # {folder}{key}{pins}")
     handle = bench.engine.submit(bench.launch("true", what))
     eventually(lambda: bool(sky._clusters), "its cluster is made")
     return handle

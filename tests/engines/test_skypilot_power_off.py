@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from broker.engines.skypilot.node import SET_UP_MARK, UNTOUCHED_MARK, power_off_commands, setup_script
+from broker.engines.skypilot.task import SET_UP_MARK, UNTOUCHED_MARK, power_off_commands, setup_script
 
 
 def begun(folder: Path, sudo: str) -> subprocess.CompletedProcess[str]:

@@ -18,9 +18,8 @@ from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.snapshots import FileSnapshot, TreeCopy
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
 from broker.core.values.clock import ManualClock
-from broker.engines.skypilot import node
-from broker.engines.skypilot.places import CLOUDS, flex_settings, infra
-from broker.engines.skypilot.task import resources, task_config
+from broker.engines.skypilot import task as node
+from broker.engines.skypilot.task import CLOUDS, flex_settings, infra, resources, task_config
 from providers.pricebook import Pricebook
 from tests.engines.skypilot_bench import launch, offer, zones
 

@@ -18,7 +18,7 @@ from broker.app.billing import budgets
 from broker.app.jobs import approvals, jobs, submit
 from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
-from broker.app.service import reconciler_setup
+from broker.app.service import passes
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, StoreProblem
 from broker.core.events.outcomes import Cause
@@ -87,8 +87,8 @@ class MoneyWorld:
         settings = Settings(home=Path("/nowhere"), store=self.store_url, runs="s3://runs/here")
         self.broker = Broker(settings, plugged, EVERYBODYS, store=self.store, clock=self.clock)
         self.broker._engines[ENGINE] = self.cloud
-        with mock.patch.object(reconciler_setup, "run_folders", return_value=self.folders):
-            self.reconciler = reconciler_setup.reconciler(self.broker)
+        with mock.patch.object(passes, "run_folders", return_value=self.folders):
+            self.reconciler = passes.reconciler(self.broker)
 
     store_url = "postgresql://nowhere/stage"  # never opened: the store is passed in
 

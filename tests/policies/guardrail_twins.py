@@ -16,7 +16,7 @@ from broker.agent.formats import Intervals
 from broker.app.billing import budgets
 from broker.app.jobs import jobs
 from broker.app.jobs.submit import submit
-from broker.app.service import reconciler_setup
+from broker.app.service import passes
 from broker.app.wiring import Broker
 from broker.core.events import events as ev
 from broker.core.events.outcomes import JobState
@@ -199,9 +199,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: dict[str, Any
     intervals = Intervals(scan=0.1, mail=0.2, log=1.0, metrics=0.3, notice=60.0, patience=60.0)
     folders = RunFolders(settings.runs_url, broker.clock, intervals)
     monkeypatch.setattr("broker.app.jobs.preview.market_for", market)
-    monkeypatch.setattr("broker.app.service.reconciler_setup.market_for", market)
-    monkeypatch.setattr("broker.app.service.reconciler_setup.run_folders", lambda broker: folders)
-    monkeypatch.setattr("broker.app.service.reconciler_setup._JUDGE_EVERY", timedelta(seconds=0.3))
+    monkeypatch.setattr("broker.app.service.passes.market_for", market)
+    monkeypatch.setattr("broker.app.service.passes.run_folders", lambda broker: folders)
+    monkeypatch.setattr("broker.app.service.passes._JUDGE_EVERY", timedelta(seconds=0.3))
     yield broker
     kill(processes(tmp_path))
     broker.store.close()
@@ -212,7 +212,7 @@ class RunningJobs:
 
     def __init__(self, broker: Broker) -> None:
         self.broker, self.views = broker, dict[str, JobView]()
-        self.reconciler = reconciler_setup.reconciler(broker)
+        self.reconciler = passes.reconciler(broker)
 
     def submit(self, name: str, extra: str = "") -> None:
         self.views[name] = submit(self.broker, job(self.broker, name, extra), by=ANN)

@@ -17,7 +17,7 @@ from broker.app.outside.documents import OverdueLaunch, end_overdue_launches, ov
 from broker.app.outside.launches import OutsideArray
 from broker.app.outside.slurm_requests import parse_array
 from broker.app.runs_root import attempt_keys
-from broker.core.access.permissions import TokenScope
+from broker.core.access.people import TokenScope
 from broker.core.actors import Role
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause

@@ -9,7 +9,7 @@ import pytest
 from broker.app.access import people
 from broker.app.access.idempotency import ChangeAnswer, ChangeRequest, ChangeUnderWay, run_once
 from broker.app.jobs import jobs
-from broker.core.access.permissions import Permission, TokenScope
+from broker.core.access.people import Permission, TokenScope
 from broker.core.errors import CommitUnknown, StoreProblem
 from broker.server.api.routes import ROUTES, ApiRoute
 from tests.actors import ROOT

@@ -10,7 +10,7 @@ from broker.app.access import people, tokens
 from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceResponder
 from broker.core.access.api_tokens import new_text
-from broker.core.access.permissions import TokenScope
+from broker.core.access.people import TokenScope
 from broker.core.errors import StoreProblem
 from broker.core.values.clock import ManualClock
 from broker.server.api.application import Envelope, api

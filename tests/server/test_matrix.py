@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.access.people import Person, TeamRole
-from broker.core.access.permissions import SCOPES, Access, Permission, TokenScope
+from broker.core.access.people import SCOPES, Access, Permission, Person, TeamRole, TokenScope
 from broker.core.actors import Role
 from broker.server.api.routes import PUBLIC, ROUTES, ApiRoute
 from tests.server.world import BOTH, EVERYBODY, IN_TEAM, NOBODY, OVER_ALL, STRANGER, Company, bearer

@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from broker.core.access.permissions import TokenScope
+from broker.core.access.people import TokenScope
 from tests.server.test_changing import ask, lines
 from tests.server.world import POLICY, Company
 

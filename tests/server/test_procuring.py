@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from broker.app.capacity import purchases
-from broker.core.access.permissions import TokenScope
+from broker.core.access.people import TokenScope
 from broker.core.purchases.purchases import PurchaseState
 from providers.sfcompute import Sfcompute, SfcomputeSettings
 from tests.actors import person

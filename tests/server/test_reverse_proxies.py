@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from broker.server.api.access_log import ACCESS
-from broker.server.api.connections import Connection
+from broker.server.api.team_server import ACCESS, Connection
 from broker.server.api.transport import Transport
 from broker.server.page.application import with_page
 from tests.program import eventually

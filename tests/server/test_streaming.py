@@ -11,7 +11,7 @@ from broker.app.jobs import jobs
 from broker.app.jobs.logs import LogLine, OutputFollower
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, GiveUp, StoreProblem
-from broker.server.api import streaming
+from broker.server.api import routes as streaming
 from broker.server.api.limits import TooManyRequests
 from tests.actors import ROOT
 from tests.server.world import Company, bearer
@@ -114,7 +114,7 @@ def test_a_stream_that_cannot_be_read_ends_with_a_word(
     def broken(*_: object) -> None:
         raise trouble
 
-    monkeypatch.setattr("broker.server.api.streaming.jobs.events", broken)
+    monkeypatch.setattr("broker.server.api.routes.jobs.events", broken)
     text = world.get(f"/jobs/{world.mine}/stream", "mia", seconds=0).text
     assert text.endswith('event: end\ndata: {"because": "trouble"}\n\n')
     assert "is gone" not in text, "only the log has the rest"

@@ -18,7 +18,7 @@ from broker.app.jobs import jobs
 from broker.app.jobs.network_jobs import open_upload_pool
 from broker.app.jobs.sealed_secrets import JobSecrets, encrypt_for_service, publish_service_key
 from broker.app.jobs.snapshots import pool_name
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.actors import Actor, ProcessAccount
 from broker.server.api.limits import UploadQuota
 from broker.settings import ServeSettings

@@ -20,8 +20,7 @@ from broker.app.jobs import submit
 from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceResponder
 from broker.app.wiring import Broker
-from broker.core.access.people import TeamRole
-from broker.core.access.permissions import TokenScope
+from broker.core.access.people import TeamRole, TokenScope
 from broker.core.access.sessions import LINK_PATH
 from broker.core.actors import Actor, Role
 from broker.core.job.file import parse_job

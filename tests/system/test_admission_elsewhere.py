@@ -19,8 +19,7 @@ import pytest
 from broker.app.access.people import add, give_role
 from broker.app.service.health import Pulses
 from broker.cli.service.serve import _build_http_server
-from broker.core.access.people import TeamRole
-from broker.core.access.permissions import TokenScope
+from broker.core.access.people import TeamRole, TokenScope
 from broker.core.actors import Role
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.money import Money

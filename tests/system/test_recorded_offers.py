@@ -17,8 +17,7 @@ import pytest
 
 from broker.core.errors import TryAnotherOffer
 from broker.core.market.offers import CapacityType, Offer
-from broker.engines.skypilot.places import CLOUDS
-from broker.engines.skypilot.task import resources
+from broker.engines.skypilot.task import CLOUDS, resources
 from tests.engines.skypilot_bench import launch
 from tests.fakes import skypilot_catalogue
 from tests.system.recorded_offers import recorded

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from broker.engines.skypilot.node import power_off_commands
 from broker.engines.skypilot.reservations import reservation_settings
 from broker.engines.skypilot.sdk import (
     Sdk,
@@ -14,6 +13,7 @@ from broker.engines.skypilot.sdk import (
     launch_settings,
     power_off_settings,
 )
+from broker.engines.skypilot.task import power_off_commands
 
 pytestmark = [
     pytest.mark.system,

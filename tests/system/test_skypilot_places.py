@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from broker.core.market.offers import CapacityType
-from broker.engines.skypilot.places import CLOUDS
-from broker.engines.skypilot.task import resources
+from broker.engines.skypilot.task import CLOUDS, resources
 from tests.engines.skypilot_bench import launch, offer
 from tests.fakes import skypilot_catalogue
 

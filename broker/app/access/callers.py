@@ -4,8 +4,7 @@ as a user of the machine that has the store."""
 from dataclasses import dataclass
 
 from broker.app.wiring import Broker
-from broker.core.access.people import Person
-from broker.core.access.permissions import PERMISSION_TEXTS, SCOPES, Access, Permission, TokenScope
+from broker.core.access.people import PERMISSION_TEXTS, SCOPES, Access, Permission, Person, TokenScope
 from broker.core.actors import Actor
 from broker.core.errors import NotAllowed, UnknownName, UnreadableJob
 from broker.core.events.views import JobView

@@ -8,7 +8,7 @@ from broker.agent.names import is_one_line
 from broker.app.access.tokens import NewToken, issue_token
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import AuditRecord, digest_of
-from broker.core.access.permissions import NOT_FOR_SERVICES, Access, TokenScope
+from broker.core.access.people import NOT_FOR_SERVICES, Access, TokenScope
 from broker.core.access.sessions import (
     INTERVAL,
     SESSION_LABELS,

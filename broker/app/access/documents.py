@@ -8,8 +8,7 @@ from broker.app.access.sessions import NewLink
 from broker.app.access.tokens import NewToken
 from broker.app.documents import Moment, Result
 from broker.core.access.api_tokens import ApiToken, AuditOutcome, AuditRecord
-from broker.core.access.people import Person, TeamRole, roles_in_words
-from broker.core.access.permissions import Access, Permission, TokenScope
+from broker.core.access.people import Access, Permission, Person, TeamRole, TokenScope, roles_in_words
 from broker.core.access.sessions import LINK_PATH
 from broker.core.actors import Role
 

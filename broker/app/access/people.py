@@ -5,8 +5,15 @@ from dataclasses import replace
 
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import AuditRecord
-from broker.core.access.people import Person, TeamRole, check_name, check_team
-from broker.core.access.permissions import ROLE_PERMISSIONS, Permission, has_everywhere
+from broker.core.access.people import (
+    ROLE_PERMISSIONS,
+    Permission,
+    Person,
+    TeamRole,
+    check_name,
+    check_team,
+    has_everywhere,
+)
 from broker.core.actors import Actor, Role
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.store.access.access import AccessReader, AccessWriter, AuditChain

@@ -7,8 +7,7 @@ from broker.app.access.people import add_person, require_administrator
 from broker.app.access.tokens import Entrant, authenticate, issue_token, make_entrant
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import ApiToken, AuditRecord, digest_of
-from broker.core.access.people import Person
-from broker.core.access.permissions import TokenScope
+from broker.core.access.people import Person, TokenScope
 from broker.core.access.sessions import (
     BY_LINK,
     IDLE,

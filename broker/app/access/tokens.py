@@ -17,8 +17,7 @@ from broker.core.access.api_tokens import (
     id_of,
     new_text,
 )
-from broker.core.access.people import Person
-from broker.core.access.permissions import NOT_FOR_SERVICES, Access, TokenScope
+from broker.core.access.people import NOT_FOR_SERVICES, Access, Person, TokenScope
 from broker.core.access.sessions import SESSION_LABELS
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, UnknownName

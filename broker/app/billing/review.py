@@ -23,7 +23,7 @@ from broker.app.billing.report_documents import (
 from broker.app.billing.units import eligible_spot, measured_attempts, targets_of
 from broker.app.capacity.findings import capacity_findings
 from broker.app.wiring import Broker
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.actors import Actor
 from broker.core.errors import UnknownName
 from broker.core.market.offers import BOUGHT, CapacityType, OfferQuery

@@ -15,7 +15,7 @@ from broker.app.billing.months import parse_month, report_timezone, resolve_begu
 from broker.app.billing.report import spend
 from broker.app.billing.report_documents import ChargebackList, ChargebackStatement, ShowbackReport
 from broker.app.wiring import Broker
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.money import Money

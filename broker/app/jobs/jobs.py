@@ -20,7 +20,7 @@ from broker.core.job.arrays import task_id
 from broker.core.job.jobs import Job
 
 if TYPE_CHECKING:
-    from broker.store.jobs.pages import JobListFilter, JobPage, JobPlace
+    from broker.store.jobs.job_rows import JobListFilter, JobPage, JobPlace
     from broker.store.jobs.reader import StoreReader
 
 MAX_EARLIER_SESSIONS = 50  # jobs of one name that are searched for an open session

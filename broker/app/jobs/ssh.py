@@ -1,7 +1,7 @@
 """Use cases: SSH to a running job, through the engine that runs it.
 
 The job's machine needs no port and no daemon: a ProxyCommand carries the connection through the engine to an sshd that
-serves it alone (`broker.agent.ssh_server`). Keys are private to this user: one pair, made here, or the user's own. The
+serves it alone (`broker.agent.enter`). Keys are private to this user: one pair, made here, or the user's own. The
 host key is transferred through the engine before the protocol begins, and is checked strictly.
 """
 

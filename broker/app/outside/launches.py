@@ -17,7 +17,7 @@ from broker.app.jobs.submit import record_refusal
 from broker.app.market.market import fresh_reading, market_for
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import AuditOutcome, AuditRecord
-from broker.core.access.permissions import Access, Permission, TokenScope
+from broker.core.access.people import Access, Permission, TokenScope
 from broker.core.actors import Actor
 from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput, NotAllowed
 from broker.core.job.jobs import Job

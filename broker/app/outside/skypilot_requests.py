@@ -34,8 +34,7 @@ from broker.core.market.capacity import TAG
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.units import parse_duration
 from broker.engines.runfolder.attempt_keys import TICKET_LABEL, launch_ticket
-from broker.engines.skypilot.places import BY_SIZE, CLOUDS, accelerators, infra, machine_type
-from broker.engines.skypilot.task import cluster_name
+from broker.engines.skypilot.task import BY_SIZE, CLOUDS, accelerators, cluster_name, infra, machine_type
 
 TEAM_LABEL, PROJECT_LABEL, MAX_DURATION_LABEL, LAUNCH_LABEL = (
     f"gpubroker-{name}" for name in ("team", "project", "max-duration", "launch")

@@ -15,8 +15,8 @@ from broker.app.billing import budgets
 from broker.app.billing.budget_documents import BudgetLine
 from broker.app.market.market import freshen, wants_sandbox
 from broker.app.runs_root import run_folders
-from broker.app.service import reconciler_setup
-from broker.app.service.reconciler_setup import JudgeControllers
+from broker.app.service import passes
+from broker.app.service.passes import JudgeControllers
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
 from broker.core.events import events as ev
@@ -115,7 +115,7 @@ def rehearse(
 
 def _rehearse_jobs(broker: Broker, store: Store, max_seconds: float) -> RehearsalResult:
     now, deadline = broker.clock.now(), time.monotonic() + max_seconds
-    controllers = reconciler_setup.make_controllers(broker, run_folders(broker), rest=0.0)
+    controllers = passes.make_controllers(broker, run_folders(broker), rest=0.0)
     with store.reading() as reader:
         views = visit_order(reader.unclosed(), now)
     waiting = {view.id for view in islice((view for view in views if waits_for_machine(view)), MAX_WAITING_JOBS)}

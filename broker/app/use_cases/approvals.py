@@ -16,7 +16,7 @@ from broker.app.jobs.documents import JobDetails
 from broker.app.jobs.queue_documents import QueueResult
 from broker.app.use_cases.changes import Reason
 from broker.app.use_cases.visible import changeable
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.errors import InvalidInput
 from broker.core.policy.approvals import StandingGrant
 from broker.core.purchases.purchases import PurchaseState

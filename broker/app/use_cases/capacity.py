@@ -28,7 +28,7 @@ from broker.app.capacity.purchase_documents import (
 from broker.app.capacity.quote_requests import CapacityRequest
 from broker.app.use_cases.changes import Reason, single_line
 from broker.app.use_cases.visible import purchase_id, purchase_of
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.errors import BrokerError, InvalidInput, Refused
 from broker.core.market.accelerators import canonical
 from broker.core.purchases.purchases import PurchaseState

@@ -15,7 +15,7 @@ from broker.agent.names import is_one_line
 from broker.app.access.callers import Caller
 from broker.app.access.idempotency import ChangeAnswer, ChangeRequest, run_once
 from broker.app.use_cases.table import UseCase, row_of
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.errors import InvalidInput
 from broker.core.events.views import JobView
 from broker.core.values.units import print_duration

@@ -19,12 +19,12 @@ from broker.app.jobs.history_documents import JobHistory, JobLedger, PlacementDe
 from broker.app.policy.trial_documents import RecordedDecisions
 from broker.app.use_cases.shared_results import Cursor, Limit, cursor_of, cursor_time, parse_cursor
 from broker.app.use_cases.visible import changeable
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.errors import InvalidInput
 from broker.core.events.outcomes import JobState
 from broker.core.job.file import print_job
 from broker.ledger.entries import Account
-from broker.store.jobs.pages import JobListFilter, JobPlace
+from broker.store.jobs.job_rows import JobListFilter, JobPlace
 
 _MAX_LINES = 5_000
 

@@ -31,7 +31,7 @@ from broker.app.billing.report_documents import (
 from broker.app.billing.showback import Sharing
 from broker.app.use_cases.changes import Reason
 from broker.app.use_cases.shared_results import share_result
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.errors import InvalidInput
 from broker.ledger.finops.advice import AdviceVerdict
 from broker.ledger.finops.units import USE_BY, UnitMetrics

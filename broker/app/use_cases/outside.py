@@ -9,7 +9,7 @@ from broker.app.access.callers import Caller
 from broker.app.outside import launches
 from broker.app.outside.documents import OutsideEnd, OutsideLaunchList, SlurmAdmission, overdue_launches, report_end
 from broker.app.outside.slurm_requests import begin_task
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 
 RunTime = Annotated[
     float | None,

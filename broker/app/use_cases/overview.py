@@ -18,7 +18,7 @@ from broker.app.use_cases.money import list_budgets
 from broker.app.use_cases.outside import list_launches
 from broker.app.use_cases.shared_results import share_result
 from broker.app.wiring import Broker
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.market.offers import MoneyKind

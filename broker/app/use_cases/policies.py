@@ -24,7 +24,7 @@ from broker.app.use_cases.changes import Reason
 from broker.app.use_cases.submission import JobText
 from broker.app.use_cases.visible import submittable_job
 from broker.app.wiring import Broker
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.documents import MAX_BYTES
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Job

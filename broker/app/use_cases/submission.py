@@ -17,7 +17,7 @@ from broker.app.jobs.snapshots import pool_name
 from broker.app.jobs.submit import submit
 from broker.app.use_cases.table import IN_QUERY
 from broker.app.use_cases.visible import changeable, submittable_job
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.documents import MAX_BYTES
 from broker.core.job.jobs import Job
 from broker.core.job.snapshots import FileSnapshot

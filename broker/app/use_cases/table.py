@@ -7,7 +7,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, get_type_hints
 
-from broker.core.access.permissions import Permission as May
+from broker.core.access.people import Permission as May
 
 IN_QUERY = "in the query"
 """Marks a parameter of a use case asked by POST that stands in the address, not in the body."""

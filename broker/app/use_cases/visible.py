@@ -5,7 +5,7 @@ from hashlib import sha256
 from broker.app.access.callers import Caller
 from broker.app.jobs.network_jobs import parse_received_job
 from broker.app.jobs.predecessors import find_predecessor
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.errors import UnknownName
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job

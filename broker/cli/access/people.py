@@ -75,7 +75,7 @@ def invite(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     if subject:
-        from broker.app.access.provider_sign_ins import link
+        from broker.app.access.identity_provider import link
 
         _show_person(terminal, link(broker, name, subject, by=terminal.actor))
         return

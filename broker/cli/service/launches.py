@@ -13,7 +13,7 @@ from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.errors import InvalidInput, UnknownName
 
 if TYPE_CHECKING:

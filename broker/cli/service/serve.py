@@ -165,8 +165,7 @@ def _build_http_server(
         say(f"the API is off: others can reach {host} and could read its tokens in transit ({TLS_HINT})")
     else:
         from broker.app.service.passes import log_to_file
-        from broker.server.api.access_log import ACCESS
-        from broker.server.api.team_server import TeamServer
+        from broker.server.api.team_server import ACCESS, TeamServer
 
         if broker.settings.serve.access_log:
             log_to_file(broker.settings.home, "access.log", ACCESS, "%(message)s", earlier=9)

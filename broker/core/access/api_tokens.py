@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
 
-from broker.core.access.permissions import TokenScope
+from broker.core.access.people import TokenScope
 
 MAX_VALIDITY = timedelta(days=90)
 """The longest time for which a token may be valid."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 
-from broker.core.access.permissions import TokenScope
+from broker.core.access.people import TokenScope
 
 IDLE = timedelta(hours=2)
 """A session ends after this time without use (wall clock)."""

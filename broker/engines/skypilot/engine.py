@@ -41,11 +41,18 @@ from broker.engines.skypilot.machine_ends import (
     gcp_statement,
     kubernetes_statement,
 )
-from broker.engines.skypilot.node import enter_script
-from broker.engines.skypilot.places import CLOUDS, ZoneNames, flex_settings
 from broker.engines.skypilot.reservations import check_outside, check_room, reservation_settings
 from broker.engines.skypilot.sdk import Sdk, SkyCluster, SkyRequest
-from broker.engines.skypilot.task import cluster_name, has_queue, key_of, task_config
+from broker.engines.skypilot.task import (
+    CLOUDS,
+    ZoneNames,
+    cluster_name,
+    enter_script,
+    flex_settings,
+    has_queue,
+    key_of,
+    task_config,
+)
 
 _HANDLE = re.compile(r"skypilot:(?P<place>[0-9a-f]{12}):(?P<key>[A-Za-z0-9-]{1,40})")
 _PATIENCE = timedelta(minutes=2)  # from the stop in the lease to the end by force: the grace and the last upload

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from broker.core import errors
-from broker.engines.skypilot.node import power_off_commands
+from broker.engines.skypilot.task import power_off_commands
 
 # SkyPilot's settings for one launch: the cloud credentials that it copies to a node, as few as possible, and when a
 # machine that was never set up powers off.

@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 from broker.app.access.callers import Caller, missing_permission
 from broker.app.access.tokens import authenticate
 from broker.app.wiring import Broker
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.actors import EntryPoint, network_of
 from broker.core.errors import AskAPerson, Throttled
 from broker.server.api.limits import RequestRate, WrongTokens

@@ -16,7 +16,7 @@ from broker.agent.store import ObjectFolder
 from broker.app.access.callers import Caller
 from broker.app.jobs import job_files
 from broker.app.jobs.network_jobs import open_upload_pool
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.errors import InvalidInput, StoreProblem, UnknownName
 from broker.engines.snapshots.upload import store_errors
 from broker.server.api.callers import By, caller_of

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from broker.app.access import device_logins, tokens
 from broker.app.access.device_logins import TOKEN_LIFETIME, DeviceAnswer
 from broker.app.wiring import Broker
-from broker.core.access.permissions import TokenScope
+from broker.core.access.people import TokenScope
 from broker.core.access.sessions import INTERVAL, VALID
 from broker.core.actors import EntryPoint
 from broker.core.errors import InvalidInput, Throttled

@@ -12,12 +12,12 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from broker.app.access import provider_sign_ins
+from broker.app.access import identity_provider
 from broker.app.access.identity_provider import IdentityProvider, SignInFailed
 from broker.app.service.health import Pulses
 from broker.app.service.metrics import PUBLIC_PATHS, ServiceResponder
 from broker.app.wiring import Broker
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.access.sessions import LINK_PATH, PENDING
 from broker.core.actors import EntryPoint
 from broker.core.errors import BrokerError
@@ -124,7 +124,7 @@ class ProviderPages:
     def send_to_provider(self, request: Request) -> Response:
         next_path = local_path(request.query_params.get("next", "/"))
         try:
-            pending_login = provider_sign_ins.begin(
+            pending_login = identity_provider.begin(
                 self._broker, self._provider, next_path, self._callback_url(request)
             )
         except BrokerError as error:
@@ -142,7 +142,7 @@ class ProviderPages:
         try:
             if not code or not state:
                 raise SignInFailed("the identity provider refused the sign-in")
-            id, next_path = provider_sign_ins.finish(
+            id, next_path = identity_provider.finish(
                 self._broker,
                 self._provider,
                 state=state,

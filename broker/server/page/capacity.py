@@ -13,7 +13,7 @@ from broker.app.capacity.purchase_documents import PurchaseResult
 from broker.app.capacity.quote_requests import CapacityRequest
 from broker.app.use_cases import capacity
 from broker.app.use_cases.changes import change, single_line
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.errors import BrokerError, InvalidInput
 from broker.core.purchases.quotes import PurchaseProduct
 from broker.server.page.render import render_page

@@ -15,7 +15,7 @@ from broker.app.use_cases import jobs as use_cases
 from broker.app.use_cases.changes import change, single_line
 from broker.app.use_cases.jobs import JobFilter
 from broker.app.use_cases.visible import changeable
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.errors import InvalidInput, NotAllowed, RetryLater, UnknownName
 from broker.core.events.agent_events import MetricsReported
 from broker.core.events.outcomes import JobState

@@ -12,7 +12,7 @@ from broker.app.use_cases import market, money
 from broker.app.use_cases.jobs import JobFilter, job_page
 from broker.app.use_cases.overview import ConcernKind
 from broker.app.use_cases.overview import overview as overview_of
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.server.page.jobs import STATE_GROUPS
 from broker.server.page.render import render_page
 from broker.server.page.visitors import By

@@ -11,7 +11,7 @@ from broker.app.policy.documents import Activation
 from broker.app.use_cases import policies as use_cases
 from broker.app.use_cases.changes import change, single_line
 from broker.app.use_cases.policies import MAX_FILES, check_names
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.errors import InvalidInput
 from broker.server.page.render import render_page
 from broker.server.page.visitors import By, Form, request_key

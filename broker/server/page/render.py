@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from broker.agent.names import escape_unprintable
 from broker.app.jobs.documents import JobDetails
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.errors import BrokerError
 from broker.core.events.outcomes import JobState
 from broker.core.values import figures

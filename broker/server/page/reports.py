@@ -14,7 +14,7 @@ from broker.app.billing.report_documents import spot_text, use_figures
 from broker.app.billing.review import review
 from broker.app.use_cases import jobs, money
 from broker.app.use_cases.changes import change, single_line
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.errors import InvalidInput
 from broker.ledger.finops.advice import AdviceVerdict
 from broker.ledger.finops.showback import SharingRule, SharingRules

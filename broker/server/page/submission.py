@@ -10,7 +10,7 @@ from broker.app.jobs.plan_documents import PlanResult
 from broker.app.use_cases import jobs
 from broker.app.use_cases.changes import change
 from broker.app.use_cases.submission import plan_text_alone, submit_job
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.errors import BrokerError, InvalidInput
 from broker.server.api.problems import status_of
 from broker.server.page.jobs import JOBS_PATH

@@ -14,7 +14,7 @@ from fastapi.responses import RedirectResponse
 from broker.app.access import sessions
 from broker.app.access.callers import Caller, missing_permission
 from broker.app.wiring import Broker
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.actors import EntryPoint
 from broker.core.errors import NotAllowed
 from broker.server.api.callers import SignInNeeded, address_of

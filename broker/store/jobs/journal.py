@@ -27,9 +27,8 @@ from broker.ledger.entries import Entry
 from broker.ledger.journal import DatedBody
 from broker.store.engine.database import Database, query
 from broker.store.engine.fields import from_micros, to_micros
-from broker.store.jobs import live, open_jobs, quarantine
+from broker.store.jobs import job_rows, live
 from broker.store.jobs.live import NewJobs
-from broker.store.jobs.open_jobs import ids_after
 from broker.store.jobs.reader import StoreReader
 from broker.store.ledger import anomalies, billing_months, ledger, machine_time, metering, spent_sums
 from broker.store.market import holdings
@@ -188,7 +187,7 @@ class StoreWriter(StoreReader):
         keeps its projection."""
         ledger.rebuild(self._connection)
         rebuilt, last = 0, ""
-        while job_ids := open_jobs.ids_after(self._connection, last, _BATCH_SIZE):
+        while job_ids := job_rows.open_ids_after(self._connection, last, _BATCH_SIZE):
             rebuilt += self._fold_anew(job_ids)
             last = job_ids[-1]
         approvals.rebuild(self._connection)
@@ -266,7 +265,7 @@ def _job_row(view: JobView) -> dict[str, object]:
         "state": view.state.value,
         "closed": view.closed,
         "submitted_at": to_micros(view.submitted_at),
-        "view": quarantine.to_text(view),
+        "view": job_rows.to_text(view),
         "live": live.to_text(view),
         "array_id": view.job.task.array if view.job.task else None,
     }
@@ -294,7 +293,7 @@ def prove(database: Database) -> Proof:
     report, last = Proof(), ""
     while True:
         with database.writing() as connection:
-            job_ids = ids_after(connection, last, BATCH_SIZE)
+            job_ids = job_rows.open_ids_after(connection, last, BATCH_SIZE)
             if not job_ids:
                 break
             tx = StoreWriter(connection)

@@ -23,7 +23,7 @@ from broker.ledger.journal import TaskCounts
 from broker.store.engine.database import query
 from broker.store.engine.fields import from_micros, to_micros
 from broker.store.engine.statement_cache import distinct
-from broker.store.jobs import live, open_jobs, pages, quarantine, tasks
+from broker.store.jobs import job_rows, live
 from broker.store.ledger import (
     anomalies,
     billing_months,
@@ -95,7 +95,7 @@ class StoreReader:
 
     def __init__(self, connection: Connection, *, for_leader: bool = False) -> None:
         self._connection = connection
-        self._quarantine = quarantine.Quarantine(for_leader=for_leader)
+        self._quarantine = job_rows.Quarantine(for_leader=for_leader)
         self._stamp: PlanStamp | None = None
         self._live: Sequence[LiveAttempt] | None = None
 
@@ -120,31 +120,34 @@ class StoreReader:
         """Whether any job is not closed."""
         return self._connection.scalar(select(JobRow.id).where(UNCLOSED).limit(1)) is not None
 
-    last_events = query(open_jobs.last_events)
+    last_events = query(job_rows.last_events)
 
     def views(self, job_ids: Sequence[str]) -> Sequence[JobView]:
         """The projections of those jobs, in any order."""
-        return self._quarantine.views(open_jobs.views(self._connection, job_ids))
+        return self._quarantine.views(job_rows.open_views(self._connection, job_ids))
 
-    open_balances = query(open_jobs.balances)
+    open_balances = query(job_rows.open_balances)
     sums = query(movement_sums.read)
     meters = query(metering.read)
 
     def task_counts(self, array: str) -> TaskCounts:
         """The number of tasks of an array, by state."""
-        return tasks.counts(self._connection, [array])[array]
+        return job_rows.task_counts(self._connection, [array])[array]
 
-    counts_of = query(tasks.whole_counts)
+    counts_of = query(job_rows.whole_counts)
 
     def open_tasks(self, array: str) -> Sequence[JobView]:
         """The tasks of an array that are not closed, oldest first."""
-        return self._quarantine.views(tasks.rows(self._connection, JobRow.array_id == array, ~JobRow.closed))
+        return self._quarantine.views(job_rows.task_rows(self._connection, JobRow.array_id == array, ~JobRow.closed))
 
     def tasks_of(self, array: str, states: Sequence[str] = (), limit: int | None = None) -> Sequence[JobView]:
         """The started tasks of an array, or those in these states, oldest first: of a retried array, the newest run of
         each task."""
-        conditions = [tasks.newest(array, self._earlier(array)), *([JobRow.state.in_(states)] if states else [])]
-        return self._quarantine.views(tasks.rows(self._connection, *conditions, limit=limit))
+        conditions = [
+            job_rows.newest_runs(array, self._earlier(array)),
+            *([JobRow.state.in_(states)] if states else []),
+        ]
+        return self._quarantine.views(job_rows.task_rows(self._connection, *conditions, limit=limit))
 
     def _earlier(self, array: str) -> Sequence[str]:
         view = self.job(array)
@@ -152,9 +155,9 @@ class StoreReader:
 
     def task_money(self, array: str, *, closed: bool | None = None) -> Mapping[MoneyKind, Balance]:
         """The total hold and spend of the tasks of an array: of all, of closed, or of open ones."""
-        return tasks.money(self._connection, [array], closed).get(array, {})
+        return job_rows.task_money(self._connection, [array], closed).get(array, {})
 
-    money_of_tasks = query(tasks.money)
+    money_of_tasks = query(job_rows.task_money)
     posted = query(metering.posted_spend)
 
     def jobs(
@@ -169,16 +172,16 @@ class StoreReader:
     ) -> Sequence[JobView]:
         """The jobs that match all arguments, newest first; ``with_tasks``: include tasks of arrays."""
         filters = {"name": () if name is None else (name,), "user_name": users, "team": teams}
-        rows = pages.newest(self._connection, filters, states=states, limit=limit, with_tasks=with_tasks)
+        rows = job_rows.newest(self._connection, filters, states=states, limit=limit, with_tasks=with_tasks)
         return self._quarantine.views(rows)
 
     def jobs_begun(self, prefix: str, *, limit: int, with_tasks: bool = False) -> Sequence[JobView]:
         """Jobs whose ids begin with ``prefix``, in the order of their ids; ``with_tasks``: include tasks of arrays."""
         return self._quarantine.views(
-            pages.with_id_prefix(self._connection, prefix, limit=limit, with_tasks=with_tasks)
+            job_rows.with_id_prefix(self._connection, prefix, limit=limit, with_tasks=with_tasks)
         )
 
-    job_page = query(pages.page)
+    job_page = query(job_rows.page)
 
     def submitted_before(self, moment: datetime, since: datetime | None = None) -> Iterator[JobView]:
         """Every job submitted from ``since`` (None: no limit) to before ``moment`` (UTC), oldest first, streamed."""

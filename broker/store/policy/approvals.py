@@ -205,7 +205,7 @@ def approval_events(connection: Connection, job_ids: Sequence[str]) -> Sequence[
 
 
 def with_approval_events(connection: Connection) -> Sequence[Any]:
-    """The rows of open jobs with approval events, for `broker.store.jobs.quarantine`, oldest first."""
+    """The rows of open jobs with approval events, for `broker.store.jobs.job_rows`, oldest first."""
     has_approval_event = exists().where(AttemptEventRow.job_id == JobRow.id, _ABOUT_APPROVAL)
     query = select(*VIEW_COLUMNS).where(UNCLOSED, has_approval_event).order_by(JobRow.submitted_at, JobRow.id)
     return connection.execute(query).all()

@@ -10,8 +10,7 @@ import pytest
 from broker.app.access import device_logins, people, tokens
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import MAX_VALIDITY
-from broker.core.access.people import TeamRole
-from broker.core.access.permissions import Access, Permission, TokenScope
+from broker.core.access.people import Access, Permission, TeamRole, TokenScope
 from broker.core.actors import Actor, Role
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.core.values.clock import ManualClock

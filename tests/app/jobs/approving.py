@@ -5,7 +5,7 @@ from datetime import timedelta
 from broker.app.jobs import jobs
 from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.submit import submit
-from broker.app.service.reconciler_setup import reconciler
+from broker.app.service.passes import reconciler
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.events.views import JobView

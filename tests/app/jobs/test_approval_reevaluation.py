@@ -15,7 +15,7 @@ from broker.app.jobs.extension import extend
 from broker.app.jobs.submit import submit
 from broker.app.market.market import market_for
 from broker.app.policy.replay import replay
-from broker.app.service.reconciler_setup import reconciler
+from broker.app.service.passes import reconciler
 from broker.app.wiring import Broker
 from broker.core.errors import NotAllowed
 from broker.core.events import events as ev

@@ -11,7 +11,7 @@ import pytest
 
 import cli
 from broker.app.jobs import jobs
-from broker.app.service.reconciler_setup import reconciler
+from broker.app.service.passes import reconciler
 from broker.app.wiring import Broker
 from broker.cli.identity import process_actor
 from broker.core.actors import ProcessAccount

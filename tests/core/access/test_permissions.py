@@ -5,13 +5,14 @@ from itertools import pairwise
 
 import pytest
 
-from broker.core.access.people import Person, TeamRole
-from broker.core.access.permissions import (
+from broker.core.access.people import (
     ROLE_PERMISSIONS,
     SCOPES,
     TEAM_ROLE_PERMISSIONS,
     Access,
     Permission,
+    Person,
+    TeamRole,
     TokenScope,
     has_everywhere,
 )

@@ -9,7 +9,7 @@ import pytest
 from broker.core.errors import BrokerError, Malformed
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
 from providers.aws.provider import Aws
-from providers.aws.spot_advisor import advice_in, rate_per_hour
+from providers.aws.spot import advice_in, rate_per_hour
 from tests.fakes.aws_files import Files, advisor
 from tests.providers.aws.conftest import offers_in, rows_of, skipped_in
 

@@ -15,8 +15,8 @@ import pytest
 from broker.core.errors import BrokerError, LoginMissing, Malformed, Refused, Throttled, Unreachable
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import ManualClock
+from providers.azure.account import SpotScore, questions, rate_per_hour, scores_in
 from providers.azure.provider import Azure
-from providers.azure.spot import SpotScore, questions, rate_per_hour, scores_in
 from tests.counts import FULL
 from tests.fakes.asking import until_error
 from tests.fakes.azure_retail import FakeRetailPrices

@@ -17,14 +17,13 @@ from broker.core.errors import BrokerError
 from broker.core.market.capacity import Charge, Instance, Reservation
 from broker.core.market.offers import Offer
 from broker.core.values.money import Money
-from providers.azure.account import AzureQuota, Sku, read_skus, read_usages
+from providers.azure.account import AzureQuota, Sku, SpotScore, eviction_rates, placement_scores, read_skus, read_usages
 from providers.azure.charges import read_charges
 from providers.azure.fields import AzureLocations, read_locations
 from providers.azure.holdings import capacity_reservations, reservation_offers
 from providers.azure.login import AzureLogin
 from providers.azure.provider import reserved_instances, savings_plans, tagged_machines
 from providers.azure.settings import AzureSettings
-from providers.azure.spot import SpotScore, eviction_rates, placement_scores
 from tests.contracts.provider_contract import NOW
 from tests.fakes.mutate import is_json, mutate
 from tests.fakes.server import HttpAnswer

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.app.access import device_logins
-from broker.core.access.permissions import Access, TokenScope
+from broker.core.access.people import Access, TokenScope
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
 from broker.server.client.logins import SavedLogin, current_login, delete_login, save_login, server_url

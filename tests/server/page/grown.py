@@ -5,8 +5,7 @@ from datetime import timedelta
 
 from broker.app.access import people, tokens
 from broker.app.outside.documents import OverdueLaunch, record_overdue
-from broker.core.access.people import TeamRole
-from broker.core.access.permissions import TokenScope
+from broker.core.access.people import TeamRole, TokenScope
 from broker.core.events import events as ev
 from broker.core.events.agent_events import MetricsReported
 from broker.core.events.outcomes import Cause

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from broker.app.access import people, tokens
-from broker.core.access.permissions import TokenScope
+from broker.core.access.people import TokenScope
 from broker.core.access.sessions import INTERVAL, VALID, new_user_code
 from broker.core.values.clock import ManualClock
 from broker.server.api.paths import GRANT

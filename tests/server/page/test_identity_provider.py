@@ -20,7 +20,7 @@ from joserfc.jwk import RSAKey
 from oidc_provider_mock import User
 from pydantic import SecretStr
 
-from broker.app.access import people, provider_sign_ins
+from broker.app.access import identity_provider, people
 from broker.app.access.identity_provider import IdentityProvider, SignInFailed
 from broker.core.access.people import TeamRole
 from broker.core.access.sessions import PENDING, PendingSignIn, challenge_of
@@ -118,7 +118,7 @@ def test_a_person_is_a_subject_and_never_a_name(site: Site) -> None:
     assert refused.status_code == 401
     assert "another person called mia" in refused.text
     assert "people invite mia --subject u-other-mia" in refused.text
-    provider_sign_ins.link(site.world.broker, "mia", "u-other-mia", by=ROOT)
+    identity_provider.link(site.world.broker, "mia", "u-other-mia", by=ROOT)
     browser = site.browser()
     assert sign_in(browser, "u-other-mia").status_code == 303
     assert ">mia<" in browser.get("/").text

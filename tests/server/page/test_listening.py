@@ -13,7 +13,7 @@ import pytest
 from broker.app.service.health import Pulses
 from broker.cli.service import serve
 from broker.core.extras import install_command
-from broker.server.api.access_log import ACCESS
+from broker.server.api.team_server import ACCESS
 from broker.server.api.transport import Transport
 from tests.actors import ROOT
 from tests.server.world import Company, bearer

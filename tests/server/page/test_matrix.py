@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from broker.app.service.health import Pulses
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.server.api.limits import WrongTokens
 from broker.server.api.transport import Transport
 from broker.server.page.application import PAGES, PageRoute, page

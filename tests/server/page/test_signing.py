@@ -8,7 +8,7 @@ import pytest
 
 from broker.app.access import people, sessions, tokens
 from broker.core.access.api_tokens import digest_of, new_text
-from broker.core.access.permissions import TokenScope
+from broker.core.access.people import TokenScope
 from broker.core.access.sessions import IDLE, LONGEST_SESSION
 from broker.core.values.clock import ManualClock
 from broker.server.api.transport import Transport

@@ -5,7 +5,7 @@ from html import unescape
 
 import pytest
 
-from broker.core.access.permissions import Permission
+from broker.core.access.people import Permission
 from broker.core.values import figures
 from broker.core.values.money import Money
 from tests.server.page.browsing import Browser, FormFields, Site

@@ -7,15 +7,14 @@ from datetime import timedelta
 import pytest
 
 from broker.core.access.api_tokens import ApiToken, AuditOutcome, AuditRecord
-from broker.core.access.people import Person, TeamRole
-from broker.core.access.permissions import TokenScope
+from broker.core.access.people import Person, TeamRole, TokenScope
 from broker.core.access.sessions import PageSession
 from broker.core.actors import EntryPoint, Role
 from broker.core.events.events import Submitted
 from broker.core.job.jobs import Job
 from broker.core.values.clock import ManualClock
 from broker.store import Store
-from broker.store.jobs.pages import JobListFilter, JobPlace
+from broker.store.jobs.job_rows import JobListFilter, JobPlace
 
 
 def test_a_person_reads_back_as_they_were_kept(store: Store, clock: ManualClock) -> None:

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from broker.store import Store
-from broker.store.jobs.pages import JobListFilter
+from broker.store.jobs.job_rows import JobListFilter
 from tests.past import fill
 from tests.store.work import statements_work
 
