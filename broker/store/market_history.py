@@ -23,7 +23,7 @@ from broker.store.records import (
     AvailabilityPoint,
     Freshness,
     PricePoint,
-    PrunedPrices,
+    PrunedPriceHistory,
     Series,
     SignalPoint,
 )
@@ -258,7 +258,7 @@ class MarketHistory:
     freshness = reads(_freshness)
     kept_answers = reads(document_cache.cached_answers)
 
-    def prune(self, before: datetime, *, dry_run: bool = False) -> PrunedPrices:
+    def prune(self, before: datetime, *, dry_run: bool = False) -> PrunedPriceHistory:
         """Delete the market's history before that moment.
 
         With ``dry_run``, only count.
@@ -286,4 +286,4 @@ class MarketHistory:
                 retention.prune_series(connection, pruning, batch)
         with transaction() as connection:
             retention.prune_polls(connection, pruning)
-        return pruning.result()
+        return PrunedPriceHistory(before, dry_run, **pruning.dropped)

@@ -149,28 +149,28 @@ class Freshness:
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptedDoubts:
-    """The suspicious offers that a person accepted.
-
-    ``ended``: the number of missing offers that ended; ``believed``: the number of offers whose price is believed from
-    now on; ``number``: that of the recorded acceptance.
+class AcceptedPrices:
+    """The prices of a provider that a person accepted. ``missing_removed``: offers missing from a suspect poll, now
+    taken for gone; ``prices_believed``: odd prices that jobs may now start on; ``number``: of the acceptance on record.
     """
 
     number: int
     provider: str
-    ended: int
-    believed: int
-    by: str
+    accepted_by: str
+    missing_removed: int
+    prices_believed: int
 
 
 @dataclass(frozen=True, slots=True)
-class PrunedPrices:
-    """The numbers of rows that a pruning deleted, or would delete: changes of prices, of scores and rates, and poll
-    runs. ``protected``: price changes before the cut-off that stay because an attempt refers to them."""
+class PrunedPriceHistory:
+    """The numbers of rows from before a time that a pruning deleted, or would delete with ``dry_run``: changes of
+    prices, of scores and rates, and poll runs. ``protected``: older price changes that launched attempts refer to."""
 
-    prices: int
-    signals: int
-    polls: int
+    before: datetime
+    dry_run: bool
+    price_changes: int
+    signal_changes: int
+    poll_runs: int
     protected: int
 
 

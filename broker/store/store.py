@@ -46,7 +46,7 @@ from broker.store.market_history import MarketHistory
 from broker.store.outbox import BudgetMarks, Outbox, Watches
 from broker.store.policy import policies
 from broker.store.purchases import purchases
-from broker.store.records import AcceptedDoubts, PolicyVersion, PollDetails, PollRun
+from broker.store.records import AcceptedPrices, PolicyVersion, PollDetails, PollRun
 from broker.store.schema.jobs import SettingRow
 
 _LEADER_READS = "leader_reads"  # the setting of the store with what the last leader of the jobs could read
@@ -206,7 +206,7 @@ class Store:
         with self._database.writing() as connection, without_collection():
             return polls.record_poll(connection, provider, started, finished, checked, details)
 
-    def accept_doubts(self, provider: str, pools: Sequence[str] = (), *, by: str, note: str = "") -> AcceptedDoubts:
+    def accept_doubts(self, provider: str, pools: Sequence[str] = (), *, by: str, note: str = "") -> AcceptedPrices:
         """Accept an adapter's suspicious offers, or those of ``pools``: offers missing from a suspect poll end,
         odd prices are believed. Recorded with ``by``, the person. Raises `InvalidInput` if there is none.
         """

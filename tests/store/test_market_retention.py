@@ -17,12 +17,16 @@ from broker.core.values.money import Money
 from broker.store import Store
 from broker.store.jobs.journal import StoreWriter
 from broker.store.market.retention import NeededTimes
-from broker.store.records import PollDetails, PrunedPrices
+from broker.store.records import PollDetails, PrunedPriceHistory
 from tests.counts import FULL
 from tests.store.fields import OfferFields, micros_of, spot_offer
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
+
+
+def counts(pruned: PrunedPriceHistory) -> tuple[int, ...]:
+    return pruned.price_changes, pruned.signal_changes, pruned.poll_runs, pruned.protected
 
 
 def offer(price: int | None = 100, day: float = 0, instance_type: str = "p5", **more: Unpack[OfferFields]) -> Offer:
@@ -59,19 +63,19 @@ def test_the_price_in_force_at_the_cut_off_stays(store: Store) -> None:
     for day in range(6):
         poll(store, day, offer(100 + day, day))
     before = T + 3.5 * DAY
-    assert store.market.prune(before, dry_run=True) == PrunedPrices(prices=3, signals=0, polls=3, protected=0)
+    assert counts(store.market.prune(before, dry_run=True)) == (3, 0, 3, 0)
     assert prices(store) == [100, 101, 102, 103, 104, 105]
-    assert store.market.prune(before) == PrunedPrices(prices=3, signals=0, polls=3, protected=0)
+    assert counts(store.market.prune(before)) == (3, 0, 3, 0)
     assert prices(store) == [103, 104, 105]
     [past] = store.market.offers_at(before)
     assert (past.price, past.as_of) == (Money(103), T + 3 * DAY)
-    assert store.market.prune(before) == PrunedPrices(0, 0, 0, 0)
+    assert counts(store.market.prune(before)) == (0, 0, 0, 0)
 
 
 def test_the_last_price_stays_where_only_its_absence_is_in_force(store: Store) -> None:
     for day, price in enumerate((100, 101, None, None)):
         poll(store, day, offer(price, day, unavailable_because=str(day)))
-    assert store.market.prune(T + 9 * DAY).prices == 1
+    assert store.market.prune(T + 9 * DAY).price_changes == 1
     with store.reading() as look:  # bills go on with the last price
         assert look.price_series(offer(), T + 9 * DAY, T + 10 * DAY) == [(T + DAY, Money(101))]
 
@@ -82,8 +86,8 @@ def test_what_a_launched_attempt_refers_to_stays(store: Store) -> None:
     attempt(store, "old", 3.5, 5.5)
     attempt(store, "older", 4.5, 4.6)
     found = store.market.prune(T + 12.5 * DAY, dry_run=True)
-    assert (found.prices, found.protected) == (9, 3)
-    assert store.market.prune(T + 12.5 * DAY) == found
+    assert (found.price_changes, found.protected) == (9, 3)
+    assert counts(store.market.prune(T + 12.5 * DAY)) == counts(found)
     assert prices(store) == [103, 104, 105, *range(112, 120)]
     attempt(store, "lives", 14.5, None)
     assert store.market.prune(T + 19.5 * DAY).protected == 3 + 5
@@ -99,7 +103,7 @@ def test_what_a_thousand_launched_attempts_refer_to_stays(store: Store) -> None:
         for n in range(1100):  # at every fourth of the first 28 hours, again and again
             begun = (n % 7 * 4 + 0.25) * hour
             attempt_in(journal, f"job-{n}", begun, begun + 0.25 * hour)
-    assert store.market.prune(T + 35.5 * hour * DAY) == PrunedPrices(prices=28, signals=0, polls=35, protected=7)
+    assert counts(store.market.prune(T + 35.5 * hour * DAY)) == (28, 0, 35, 7)
     assert prices(store) == [100, 104, 108, 112, 116, 120, 124, *range(135, 140)]
 
 
@@ -107,7 +111,7 @@ def test_a_change_without_a_price_stays_with_the_price_before_it(store: Store) -
     for day, price in enumerate((100, 101, None, 103, 104)):
         poll(store, day, offer(price, day))
     attempt(store, "j", 2.5, 2.6)
-    assert store.market.prune(T + 9 * DAY) == PrunedPrices(prices=2, signals=0, polls=4, protected=2)
+    assert counts(store.market.prune(T + 9 * DAY)) == (2, 0, 4, 2)
     assert prices(store) == [101, None, 104]
 
 
@@ -130,7 +134,7 @@ def test_each_provider_keeps_its_newest_polls(store: Store) -> None:
     poll(store, 3, complete=False, error="HTTP 503")
     poll(store, 0, provider="gcp")
     poll(store, 9, provider="azure")
-    assert store.market.prune(T + 5 * DAY).polls == 2
+    assert store.market.prune(T + 5 * DAY).poll_runs == 2
     runs = store.market.poll_runs()
     assert [(run.provider, (run.started - T) / DAY) for run in runs] == [
         ("azure", 9),
@@ -143,7 +147,7 @@ def test_each_provider_keeps_its_newest_polls(store: Store) -> None:
 def test_scores_and_rates_are_forgotten_too(store: Store) -> None:
     for day in range(4):
         poll(store, day, offer(day=day, score=day / 10))
-    assert store.market.prune(T + 2.5 * DAY).signals == 2
+    assert store.market.prune(T + 2.5 * DAY).signal_changes == 2
     points = store.market.signal_series(offer(), T, T + 9 * DAY)
     assert [point.score for point in points] == [0.2, 0.3]
 

@@ -75,10 +75,6 @@ class PeopleList(Result):
 
     people: list[PersonResult]
 
-    @classmethod
-    def of(cls, people: Sequence[Person]) -> Self:
-        return cls(people=[PersonResult.of(person) for person in people])
-
 
 class TokenResult(Result):
     """An API token, without its text. ``used_at``: within ten minutes; null if it was never used."""

@@ -15,7 +15,6 @@ from broker.core.purchases.quotes import (
     CapacityQuote,
     PurchaseProduct,
     Undo,
-    UndoTerms,
 )
 from broker.core.values.money import Money
 
@@ -142,19 +141,11 @@ class UndoTermsResult(Result):
     refund_usd: Money
     until: Moment | None
 
-    @classmethod
-    def of(cls, purchase: str, terms: UndoTerms) -> Self:
-        return cls.from_parts(terms, purchase=purchase)
-
 
 class PurchaseList(Result):
     """`capacity purchases`, oldest first."""
 
     purchases: list[PurchaseResult]
-
-    @classmethod
-    def of(cls, purchases: Sequence[Purchase]) -> Self:
-        return cls(purchases=[PurchaseResult.of(purchase) for purchase in purchases])
 
 
 class PurchaseStep(Result):

@@ -25,7 +25,7 @@ from broker.market.concurrent_poll import Watch, poll_concurrently
 from broker.market.poller import PollRequest, PollResult, interval
 from broker.market.suspicion import Suspicion
 from broker.settings import PollSettings
-from broker.store.records import AcceptedDoubts, PollStatus
+from broker.store.records import AcceptedPrices, PollStatus
 
 if TYPE_CHECKING:
     from broker.store.records import Freshness
@@ -217,7 +217,7 @@ log = logging.getLogger(__name__)
 
 def accept_prices(
     broker: Broker, provider: str, pools: Sequence[str] = (), *, by: Actor, note: str = ""
-) -> AcceptedDoubts:
+) -> AcceptedPrices:
     """Accept the last poll of ``provider`` as ``by``: missing offers count as gone, and suspicious prices as right.
     Recorded with the offers concerned. ``provider``: also that of an imported file; ``pools``: only these. Raises
     `UnknownName` for a provider that was never polled, `InvalidInput` if nothing is suspicious."""

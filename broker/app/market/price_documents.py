@@ -13,7 +13,7 @@ from broker.app.market.offer_documents import OfferedMachine
 from broker.app.market.price_history import PriceHistories, PriceHistory, PricePeriod, price_periods
 from broker.core.values.money import Money
 from broker.market.poller import PollResult
-from broker.store.records import CONVERTED, AcceptedDoubts, AvailabilityPoint, Freshness, PollStatus, PrunedPrices
+from broker.store.records import CONVERTED, AvailabilityPoint, Freshness, PollStatus
 
 
 class PolledProvider(Result):
@@ -125,24 +125,6 @@ class PollReport(Result):
 
     polls: list[PollOutcome]
     interrupted: list[str] | None = Field(default=None, exclude_if=is_none)
-
-
-class AcceptedPrices(Result):
-    """The prices of a provider that a person accepted. ``missing_removed``: offers missing from a suspect poll, now
-    taken for gone; ``prices_believed``: odd prices that jobs may now start on; ``number``: of the acceptance on record.
-    """
-
-    number: int
-    provider: str
-    accepted_by: str
-    missing_removed: int
-    prices_believed: int
-
-    @classmethod
-    def of(cls, accepted: AcceptedDoubts) -> Self:
-        return cls.from_parts(
-            accepted, accepted_by=accepted.by, missing_removed=accepted.ended, prices_believed=accepted.believed
-        )
 
 
 class PricedMachine(OfferedMachine):
@@ -288,25 +270,3 @@ class ImportedPrices(Result):
     samples: dict[str, str]
     meant: str
     seconds: Seconds
-
-
-class PrunedPriceHistory(Result):
-    """The result of pruning price history. ``protected``: older price changes that launched attempts refer to."""
-
-    before: Moment
-    dry_run: bool
-    price_changes: int
-    signal_changes: int
-    poll_runs: int
-    protected: int
-
-    @classmethod
-    def of(cls, pruned: PrunedPrices, before: datetime, *, dry_run: bool) -> Self:
-        return cls(
-            before=before,
-            dry_run=dry_run,
-            price_changes=pruned.prices,
-            signal_changes=pruned.signals,
-            poll_runs=pruned.polls,
-            protected=pruned.protected,
-        )

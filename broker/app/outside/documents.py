@@ -1,6 +1,6 @@
 """Launches outside gpubroker, as results. Money in USD."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Self
 
@@ -73,12 +73,6 @@ class OutsideLaunchList(Result):
 
     launches: list[OutsideLaunchResult]
     overdue: list[OverdueLaunch]
-
-    @classmethod
-    def of(cls, open_launches: Iterable[OpenLaunch], overdue_launches: Iterable[OverdueLaunch]) -> Self:
-        return cls(
-            launches=[OutsideLaunchResult.of(launch) for launch in open_launches], overdue=list(overdue_launches)
-        )
 
 
 class SlurmAdmission(Result):

@@ -250,7 +250,3 @@ class PolicyVersionList(Result):
     """Every activation of a set of policy files, the newest first."""
 
     versions: list[Activation]
-
-    @classmethod
-    def of(cls, versions: Sequence[PolicyVersion]) -> Self:
-        return cls(versions=[Activation.of(version) for version in versions])

@@ -55,10 +55,6 @@ class RecordedDecisions(Result):
 
     decisions: list[RecordedDecision]
 
-    @classmethod
-    def of(cls, decisions: Sequence[Decision]) -> Self:
-        return cls(decisions=[RecordedDecision.of(decision) for decision in decisions])
-
 
 class TriedCase(Result):
     """A test case. ``wrong``: the difference from the expected verdict; empty if it passed."""

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, Self
 
 from broker.app.documents import Figure, Moment, Result
 from broker.app.providers import DoctorFinding, Endpoint, Health, LoginSetup, Setup, is_healthy
-from broker.app.service.sweep import EndedLeftover, SweepResult
+from broker.app.service.sweep import SweepResult
 from broker.core.events.outcomes import JobState
 from broker.core.values.money import Money
 from broker.reconciler.sweep import Leftover, LeftoverKind, LeftoverState
@@ -106,8 +107,8 @@ class SweepReport(Result):
     found: list[LeftoverResult]
 
     @classmethod
-    def of(cls, swept: SweepResult, ended: Sequence[EndedLeftover] = ()) -> Self:
-        errors = {entry.leftover.id: entry.error for entry in ended}
+    def of(cls, swept: SweepResult, errors: Mapping[str, str] = MappingProxyType({})) -> Self:
+        """``errors``: as `end_orphans` returns them."""
         return cls.from_parts(
             swept, orphans=len(swept.orphans), found=[LeftoverResult.of(entry, errors) for entry in swept.found]
         )

@@ -90,16 +90,14 @@ class SweepDuty(PeriodicDuty):
         broker = self._broker
         grace = broker.policy().defaults.end_orphans_after
         swept = sweep(broker, GRACE if grace is None else grace)
-        ended_by_id = (
-            {leftover.leftover.id: leftover for leftover in end_orphans(broker, swept)} if grace is not None else {}
-        )
+        errors = end_orphans(broker, swept) if grace is not None else {}
         messages = {f"{name} could not be swept: {reason}" for name, reason in swept.trouble.items()}
         for leftover in swept.found:
             if leftover.standing is LeftoverState.ORPHAN:
-                result = ended_by_id.get(leftover.id)
-                notice = leftover_notice(leftover, is_ended=result is not None and not result.error)
+                error = errors.get(leftover.id)
+                notice = leftover_notice(leftover, is_ended=error == "")
                 broker.store.outbox.add(notice, recipients(broker.settings, notice), broker.clock.now())
-                messages.add(f"{notice.title}: {notice.body}" + (f" {result.error}" if result and result.error else ""))
+                messages.add(f"{notice.title}: {notice.body}" + (f" {error}" if error else ""))
         self._tell(messages)
         return swept
 

@@ -50,14 +50,6 @@ class SweepResult:
         return tuple(leftover for leftover in self.found if leftover.standing is LeftoverState.ORPHAN)
 
 
-@dataclass(frozen=True, slots=True)
-class EndedLeftover:
-    """One leftover. ``error``: why it could not be ended; empty if it was."""
-
-    leftover: Leftover
-    error: str = ""
-
-
 def sweep(broker: Broker, grace: timedelta = GRACE) -> SweepResult:
     """Ask every engine that was used here or runs something, and every provider with a login that can list machines.
     Changes nothing. Raises `StoreProblem`."""
@@ -91,24 +83,24 @@ def sweep(broker: Broker, grace: timedelta = GRACE) -> SweepResult:
     return SweepResult(now, store_id(broker.store), tuple(all_leftovers), answered, trouble, tuple(without_login))
 
 
-def end_orphans(broker: Broker, swept: SweepResult) -> list[EndedLeftover]:
+def end_orphans(broker: Broker, swept: SweepResult) -> dict[str, str]:
     """End the orphans of a sweep, one after another, also after an error. Machines are requested to terminate; the next
-    sweep shows whether they did. Idempotent."""
+    sweep shows whether they did. Idempotent. Returns by id why one could not be ended; empty if it was."""
     engine_keys = {
         leftover.key for leftover in swept.orphans if leftover.machine is not None and leftover.machine.by_engine
     }
-    ended = []
+    errors: dict[str, str] = {}
     for leftover in swept.orphans:
         if leftover.machine is not None and not leftover.machine.by_engine and leftover.key in engine_keys:
             continue  # its engine ends it; if it stays, the next sweep ends it
         try:
             _end_orphan(broker, leftover, swept.at)
         except BrokerError as error:
-            ended.append(EndedLeftover(leftover, error.with_hint))
+            errors[leftover.id] = error.with_hint
         else:
             log.info("ended %s (%s): %s", leftover.id, leftover.kind, leftover.why)
-            ended.append(EndedLeftover(leftover))
-    return ended
+            errors[leftover.id] = ""
+    return errors
 
 
 def leftover_notice(leftover: Leftover, is_ended: bool) -> Notice:

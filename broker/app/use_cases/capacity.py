@@ -65,8 +65,8 @@ def list_purchases(
 ) -> PurchaseList:
     """Purchases of capacity of the teams that the caller may see."""
     all_purchases = by.broker.store.purchases(closed=closed)
-    return PurchaseList.of(
-        [purchase for purchase in all_purchases if by.access.may(Permission.SEE_BUDGETS, purchase.team)]
+    return PurchaseList.from_parts(
+        purchases=[purchase for purchase in all_purchases if by.access.may(Permission.SEE_BUDGETS, purchase.team)]
     )
 
 
@@ -154,7 +154,9 @@ def withdraw_purchase(
 def show_undo_terms(by: Caller, purchase: str) -> UndoTermsResult:
     """The present cost of cancelling or returning a purchase, from its provider. Changes nothing."""
     purchase_of(by, purchase)
-    return UndoTermsResult.of(purchase, _ask_provider(lambda: purchases.undo_terms(by.broker, purchase)))
+    return UndoTermsResult.from_parts(
+        _ask_provider(lambda: purchases.undo_terms(by.broker, purchase)), purchase=purchase
+    )
 
 
 def cancel_purchase(

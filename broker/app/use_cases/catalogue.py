@@ -55,10 +55,10 @@ _OTHERS: Mapping[str, str] = {
     "person": "access.documents:PersonResult",  # of the other commands of `people`
     "plan-together": "jobs.queue_documents:PlannedTogether",  # of several job files
     "policy-test": "policy.trial_documents:PolicyTestResult",
-    "prices-accept": "market.price_documents:AcceptedPrices",
+    "prices-accept": "broker.store.records:AcceptedPrices",
     "prices-import": "market.price_documents:ImportedPrices",
     "prices-poll": "market.price_documents:PollReport",
-    "prices-prune": "market.price_documents:PrunedPriceHistory",
+    "prices-prune": "broker.store.records:PrunedPriceHistory",
     "reconcile": "service.documents:ReconcileReport",
     "serve": "service.documents:ServiceReport",  # once it is stopped
     "setup": "service.documents:SetupReport",

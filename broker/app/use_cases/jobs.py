@@ -116,7 +116,7 @@ def job_decisions(by: Caller, id: str) -> RecordedDecisions:
     """The recorded decisions about a job, oldest first; for those who see all teams, with what the rules saw."""
     view = by.job(id)
     with by.broker.store.reading() as reader:
-        recorded = RecordedDecisions.of(list(reversed(reader.decisions(job_id=view.id))))
+        recorded = RecordedDecisions.from_parts(decisions=list(reversed(reader.decisions(job_id=view.id))))
     if by.access.teams(Permission.SEE_ALL_TEAMS) is None:
         return recorded
     return RecordedDecisions(decisions=[decision.model_copy(update={"seen": {}}) for decision in recorded.decisions])

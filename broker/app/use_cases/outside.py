@@ -26,7 +26,7 @@ def list_launches(by: Caller) -> OutsideLaunchList:
     late_launches = [
         launch for launch in overdue_launches(by.broker) if by.access.may(Permission.SEE_JOBS, launch.team)
     ]
-    return OutsideLaunchList.of(visible, late_launches)
+    return OutsideLaunchList.from_parts(launches=visible, overdue=late_launches)
 
 
 def end_launch(by: Caller, launch: str, ran_seconds: RunTime = None) -> OutsideEnd:

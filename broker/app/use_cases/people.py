@@ -19,7 +19,7 @@ def me(by: Caller) -> CallerIdentity:
 
 def list_people(by: Caller) -> PeopleList:
     """People and service accounts with their roles."""
-    return PeopleList.of(people(by.broker))
+    return PeopleList.from_parts(people=people(by.broker))
 
 
 def list_tokens(by: Caller, person: Name = None) -> TokenList:

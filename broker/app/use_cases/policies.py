@@ -95,7 +95,7 @@ def _rules_of_teams(policy: PolicySet, teams: Collection[str]) -> set[str]:
 
 def policy_versions(by: Caller) -> PolicyVersionList:
     """Every version of the policy: when it was applied, by whom, and why."""
-    return PolicyVersionList.of(by.broker.store.policy_history())
+    return PolicyVersionList.from_parts(versions=by.broker.store.policy_history())
 
 
 def check_policy(by: Caller, files: Files) -> CheckedPolicy:
@@ -177,5 +177,5 @@ def recent_decisions(broker: Broker, since: datetime, *, denied: bool, limit: in
     """The newest decisions of all jobs since then (UTC), or only those that denied."""
     with broker.store.reading() as reader:
         found = reader.decisions(since=since, answer=Answer.DENY if denied else None, limit=limit)
-    listed = RecordedDecisions.of(found).decisions
+    listed = RecordedDecisions.from_parts(decisions=found).decisions
     return RecordedDecisions(decisions=[decision.model_copy(update={"seen": {}}) for decision in listed])

@@ -172,8 +172,8 @@ def _buy_lines(terminal: Terminal, file: Path, lines: list[int], payer: PayerOpt
     from broker.app.capacity.purchases import Payer
     from broker.cli.capacity import capacity_view
 
-    purchase_list = PurchaseList.of(
-        buy_lines(terminal.broker(), file, lines, Payer(**asdict(payer)), by=terminal.actor)
+    purchase_list = PurchaseList.from_parts(
+        purchases=buy_lines(terminal.broker(), file, lines, Payer(**asdict(payer)), by=terminal.actor)
     )
     purchase_texts = (
         text for purchase in purchase_list.purchases for text in capacity_view.purchase_lines(purchase, is_local=True)

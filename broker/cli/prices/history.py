@@ -317,15 +317,13 @@ def prune(
 
     Prices in force at the cut-off time are kept, and so is every price that a launched attempt refers to.
     """
-    from broker.app.market.price_documents import PrunedPriceHistory
-
     kept_time = filters.time_span_option("--keep", keep)
     if kept_time < timedelta(days=1):
         raise InvalidInput(f"expected 1d or more, because planning needs some history; got {keep}", where="--keep")
     terminal = Terminal.of(context)
     broker = terminal.broker()
     cutoff = broker.clock.now() - kept_time
-    result = PrunedPriceHistory.of(broker.store.market.prune(cutoff, dry_run=dry_run), cutoff, dry_run=dry_run)
+    result = broker.store.market.prune(cutoff, dry_run=dry_run)
     signals, polls = plural(result.signal_changes, "score or rate change"), plural(result.poll_runs, "poll")
     counts = f"{plural(result.price_changes, 'price change')}, {signals}, {polls}"
     lines = [f"{'Would delete' if dry_run else 'Deleted'}, older than {moment(cutoff)}: {counts}."]

@@ -209,10 +209,9 @@ def accept(
     if nothing is in doubt.
     """
     from broker.app.market.polling import accept_prices
-    from broker.app.market.price_documents import AcceptedPrices
 
     terminal = Terminal.of(context)
-    accepted = AcceptedPrices.of(accept_prices(terminal.broker(), provider, pool or (), by=terminal.actor, note=reason))
+    accepted = accept_prices(terminal.broker(), provider, pool or (), by=terminal.actor, note=reason)
     missing_offers, odd_prices = (
         plural(accepted.missing_removed, "missing offer"),
         plural(accepted.prices_believed, "odd price"),

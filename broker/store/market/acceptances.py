@@ -9,14 +9,14 @@ from broker.core.errors import InvalidInput
 from broker.core.market.offers import Doubt
 from broker.store.market.doubts import ENDED
 from broker.store.market.polls import end_offers, supersede
-from broker.store.records import AcceptedDoubts, PollStatus
+from broker.store.records import AcceptedPrices, PollStatus
 from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceAcceptanceRow, PriceChangeRow
 from broker.store.schema.row import columns_of
 
 
 def accept(
     connection: Connection, provider: str, pools: Sequence[str], *, by: str, note: str, at: int
-) -> AcceptedDoubts:
+) -> AcceptedPrices:
     """Accept an adapter's suspicious offers: all of them, or those of these pools. See `Store.accept_doubts`."""
     columns = (OfferRow.id, PoolRow.key, *columns_of(OfferRow, "source", "doubt", "micros", "as_of", "changed_at"))
     conditions = [OfferRow.polled_by == provider, OfferRow.doubt.is_not(None), OfferRow.ended_at.is_(None)]
@@ -76,4 +76,4 @@ def accept(
     }
     connection.execute(insert(PriceAcceptanceRow), {**record, "what": json.dumps(accepted_prices, sort_keys=True)})
     supersede(connection)
-    return AcceptedDoubts(number, provider, len(unreported), len(rows) - len(unreported), by)
+    return AcceptedPrices(number, provider, by, len(unreported), len(rows) - len(unreported))

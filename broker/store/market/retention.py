@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, delete,
 
 from broker.core.events.views import JobView
 from broker.store.engine.fields import to_micros
-from broker.store.records import SUCCESSES, PrunedPrices
+from broker.store.records import SUCCESSES
 from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceChangeRow, SignalChangeRow
 from broker.store.schema.row import Row
 
@@ -42,6 +42,9 @@ class NeededTimes:
         return zip(self._starts, self._ends, strict=True)
 
 
+PRUNED = ("price_changes", "signal_changes", "poll_runs", "protected")
+
+
 @dataclass(slots=True)
 class Pruning:
     """One pruning.
@@ -52,10 +55,7 @@ class Pruning:
     at: int
     uses: Mapping[int, NeededTimes]
     dry: bool
-    dropped: dict[str, int] = field(default_factory=lambda: {"prices": 0, "signals": 0, "polls": 0, "protected": 0})
-
-    def result(self) -> PrunedPrices:
-        return PrunedPrices(**self.dropped)
+    dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PRUNED, 0))
 
 
 def uses(connection: Connection, views: Iterable[JobView]) -> dict[int, NeededTimes]:
@@ -86,17 +86,17 @@ def prune_series(connection: Connection, pruning: Pruning, batch: Sequence[int])
     for series, at in _in_force(connection, PriceChangeRow, pruning.at, batch):
         if series in pruning.uses:
             known, unused = _unused_changes(connection, series, at, pruning.uses[series])
-            pruning.dropped["prices"] += len(unused)
+            pruning.dropped["price_changes"] += len(unused)
             pruning.dropped["protected"] += known - len(unused)
             if unused and not pruning.dry:
                 connection.execute(_DROP_ONE, [{"of": series, "when": moment} for moment in unused])
             continue
-        pruning.dropped["prices"] += _drop(
+        pruning.dropped["price_changes"] += _drop(
             connection, PriceChangeRow, and_(PriceChangeRow.series == series, PriceChangeRow.at < at), dry=pruning.dry
         )
     for series, at in _in_force(connection, SignalChangeRow, pruning.at, batch):
         old = and_(SignalChangeRow.series == series, SignalChangeRow.at < at)
-        pruning.dropped["signals"] += _drop(connection, SignalChangeRow, old, dry=pruning.dry)
+        pruning.dropped["signal_changes"] += _drop(connection, SignalChangeRow, old, dry=pruning.dry)
 
 
 def _in_force(
@@ -155,7 +155,7 @@ def prune_polls(connection: Connection, pruning: Pruning) -> None:
     for condition in (True, PollRunRow.status.in_(SUCCESSES), PollRunRow.complete & before_cutoff):
         query = select(func.max(PollRunRow.id)).group_by(PollRunRow.provider)
         kept_ids |= set(connection.scalars(query if condition is True else query.where(condition)))
-    pruning.dropped["polls"] += _drop(
+    pruning.dropped["poll_runs"] += _drop(
         connection, PollRunRow, and_(before_cutoff, PollRunRow.id.not_in(kept_ids)), dry=pruning.dry
     )
 

@@ -124,7 +124,7 @@ def test_a_process_of_ours_that_no_job_knows_is_ended_and_a_running_job_is_not(b
         swept = sweep(broker, NO_GRACE)
         (orphan,) = swept.orphans
         assert (orphan.kind, orphan.key) == (LeftoverKind.MACHINE, "lost-1")
-        assert [one.error for one in end_orphans(broker, swept)] == [""]
+        assert list(end_orphans(broker, swept).values()) == [""]
 
         def ended() -> bool:
             end_orphans(broker, sweep(broker, NO_GRACE))
@@ -147,11 +147,9 @@ def test_a_job_that_was_completed_while_nobody_looked_is_not_taken_for_lost(brok
     folder.write_json(attempt_path(1, "exit.json"), Exit("completed", HOURS_AGO, 0).to_json())
     swept = sweep(broker, NO_GRACE)
     assert [(one.key, one.standing) for one in swept.found] == [("done-1", LeftoverState.RECONCILER)]
-    assert end_orphans(broker, swept) == []
+    assert end_orphans(broker, swept) == {}
     forced = replace(swept, found=tuple(replace(one, standing=LeftoverState.ORPHAN) for one in swept.found))
-    assert [one.error for one in end_orphans(broker, forced)] == [""], (
-        "and where it is told to all the same, it does nothing"
-    )
+    assert list(end_orphans(broker, forced).values()) == [""], "and where it is told to all the same, it does nothing"
     with broker.store.reading() as look:
         view = look.job("done")
     assert view is not None
@@ -166,7 +164,7 @@ def test_an_attempt_without_a_machine_is_closed_and_its_machine_time_settled(bro
     (orphan,) = swept.orphans
     assert (orphan.kind, orphan.key) == (LeftoverKind.ATTEMPT, "dead-1")
     for _ in range(2):
-        assert [one.error for one in end_orphans(broker, swept)] == [""]
+        assert list(end_orphans(broker, swept).values()) == [""]
     with broker.store.reading() as look:
         view, balance = look.job("dead"), look.balance("dead")[MoneyKind.CASH]
     assert view is not None
@@ -200,7 +198,7 @@ def test_a_machine_is_billed_until_it_went_where_that_is_known_and_no_longer_tha
 
     monkeypatch.setattr(Local, "observe", tells)
     swept = replace(sweep(broker), at=HOURS_AGO + timedelta(hours=3))
-    assert [one.error for one in end_orphans(broker, swept)] == [""]
+    assert list(end_orphans(broker, swept).values()) == [""]
     with broker.store.reading() as look:
         assert look.balance("dead")[MoneyKind.CASH].spent == cost
     assert ledger_faults(broker) == []
@@ -216,7 +214,7 @@ def test_money_held_for_nothing_is_given_back_once(broker: Broker) -> None:
     assert {one.job_id for one in swept.orphans} == {"over", "never-seen"}
     assert {one.kind for one in swept.orphans} == {LeftoverKind.HOLD}
     for _ in range(2):
-        assert [one.error for one in end_orphans(broker, swept)] == ["", ""]
+        assert list(end_orphans(broker, swept).values()) == ["", ""]
     assert [held(broker, job_id) for job_id in ("over", "waits", "never-seen")] == [
         Money.ZERO, Money.usd("4"), Money.ZERO,
     ]  # fmt: skip

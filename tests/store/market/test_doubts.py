@@ -68,7 +68,7 @@ def test_a_person_says_that_what_is_missing_is_gone(store: Store) -> None:
     poll(store, 0, *(offer(name) for name in NAMES))
     poll(store, 10, offer("m0", at=10))
     done = store.accept_doubts("aws", by="olga", note="their page says so")
-    assert (done.ended, done.believed, done.by) == (9, 0, "olga")
+    assert (done.missing_removed, done.prices_believed, done.accepted_by) == (9, 0, "olga")
     assert doubts(store) == {"m0": None}
     assert store.last_polls()["aws"].status is PollStatus.ACCEPTED
     with pytest.raises(InvalidInput, match="no suspicious offer"):
@@ -99,7 +99,7 @@ def test_an_odd_price_is_in_doubt_until_it_is_as_before_or_accepted(store: Store
     poll(store, 40, *(offer(name, "2.4" if name == "m1" else "20", 40) for name in NAMES))
     with pytest.raises(InvalidInput, match="m7"):
         store.accept_doubts("aws", ["aws/us-east-1/m7/H100:8/spot"], by="olga")
-    assert store.accept_doubts("aws", [odd.pool], by="olga").believed == 1
+    assert store.accept_doubts("aws", [odd.pool], by="olga").prices_believed == 1
     poll(store, 50, *(offer(name, "2.5" if name == "m1" else "20", 50) for name in NAMES))
     assert doubts(store)["m1"] is None
 
