@@ -15,6 +15,7 @@ from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
 from broker.core.access.people import TokenScope
 from broker.core.errors import UnknownName
+from broker.core.values.figures import plural
 
 if TYPE_CHECKING:
     from broker.app.access.documents import AuditLine, AuditLog, AuditVerification, TokenList, TokenResult
@@ -131,7 +132,8 @@ def audit_table(console: Console, log_lines: AuditLog) -> list[RenderableType]:
 
 
 def _verification_lines(verification: AuditVerification, noted: str) -> Iterator[str]:
-    yield f"{verification.lines:,} lines hold. The hash of the last one is {verification.digest or 'none'}."
+    holding = plural(verification.lines, "line holds", "lines hold")
+    yield f"{holding}. The hash of the last one is {verification.digest or 'none'}."
     if not verification.intact:
         yield f"LINE {verification.lines + 1:,} WAS CHANGED OR REMOVED."
     elif not verification.is_noted:

@@ -59,6 +59,7 @@ def test_a_log_that_was_changed_in_the_database_is_told(team: Gpubroker, home: P
         database.execute("UPDATE audit_log SET person = 'bob' WHERE number = 2")
     broken = team("audit", "--verify", by=ANN)
     assert (broken.code, "LINE 2 WAS CHANGED OR REMOVED" in broken.out) == (1, True)
+    assert broken.out.startswith("1 line holds. ")
     document = team("audit", "--verify", "--json", by=ANN)
     check("audit-verify", document.json)
     assert (document.code, document.json["lines"], document.json["intact"]) == (1, 1, False)

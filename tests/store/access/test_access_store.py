@@ -75,6 +75,7 @@ def test_the_log_counts_on_and_is_read_newest_first(store: Store, clock: ManualC
         assert look.audit(limit=5) == [(2, second), (1, first)]
         assert look.audit(limit=5, person="ann") == [(1, first)]
         assert look.audit(limit=5, subject="j1", person="ann") == []
+        assert (look.audit_chain().lines, look.audit_chain().intact) == (2, True)
 
 
 def test_one_of_many_begins_a_request(store: Store, clock: ManualClock) -> None:
