@@ -17,7 +17,7 @@ from tests.actors import with_clock
 from tests.past import finished
 from tests.server.page.browsing import Site, site_of
 from tests.server.page.grown import in_trouble
-from tests.server.world import new_world
+from tests.server.world import new_world, submitted
 
 KINDS = {"slow": "launch_slow", "late": "deadline_at_risk", "paused": "job_paused"}
 
@@ -103,7 +103,7 @@ def test_what_runs_is_counted_and_priced_apart_by_kind_of_money(troubled: tuple[
         "gpus": 8,
         "rate_per_hour": {"cash": "10.00", "amortised": "0.00", "sandbox": "0.00"},
     }
-    assert "$10.00 an hour" in site.of("adam").get("/").text
+    assert "<strong>$10.00 <small>an hour</small></strong>" in site.of("adam").get("/").text
     assert site.world.get("/overview", "otto").json()["running"]["jobs"] == 0
 
 
@@ -157,3 +157,9 @@ def test_alternatives_are_compared_with_the_place_that_was_taken(troubled: tuple
     for option in decision["next_best"]:
         more = Money.usd(option["ranked_by"]) - Money.usd(decision["taken"]["ranked_by"])
         assert f"{figures.money(more)} more</td>" in text
+
+
+def test_whoever_is_named_but_may_not_approve_is_not_asked(site: Site) -> None:
+    asked = submitted(site.world.broker, "by-apple", "apple", "nlp", most="6h")
+    assert [one["subject"] for one in concerns(site, "mia")] == [], "the rule names her, her role does not suffice"
+    assert {one["subject"] for one in concerns(site, "adam")} == {asked, site.world.asking}
