@@ -28,6 +28,7 @@ from broker.agent.running_command import (
     UNAVAILABLE,
     CannotEnter,
     GuardedCommand,
+    Visit,
     end_process,
     exec_ssh_program,
     find_running_command,
@@ -36,7 +37,6 @@ from broker.agent.running_command import (
     shell,
 )
 from broker.agent.store import make_private
-from broker.agent.visitors import Visit
 
 HOST_KEY = b"gpubroker-host-key "
 """The prefix of the line before the protocol."""

@@ -23,7 +23,7 @@ from broker.agent.environment import Scratch
 from broker.agent.formats import SessionSpec, Spec
 from broker.agent.idleness import busiest
 from broker.agent.processes import ProcessInfo, descendants, guard_mark, marked_pids, processes
-from broker.agent.visitors import EnteredProgram, last_visit, visitors
+from broker.agent.running_command import EnteredProgram, last_visit, visitors
 
 SHELLS = frozenset({"ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
 BUSY_CPU = 0.1

@@ -1,9 +1,13 @@
-"""The installed version of gpubroker, and the command that installs its optional parts."""
+"""The installed version of gpubroker, and the command that installs its optional parts; data tables stored as
+TOML files in the packages."""
 
 import json
 import sys
+import tomllib
+from importlib import resources
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 
@@ -27,3 +31,8 @@ def install_command(*extras: str) -> str:
         arguments = f"-c {source}/constraints.txt " if (Path(source) / "constraints.txt").is_file() else ""
         arguments += "-e " if origin["dir_info"].get("editable") else ""
     return f"{sys.executable} -m pip install {arguments}'{source}[{','.join(extras)}]'"
+
+
+def load_packaged_toml(package: str, name: str) -> dict[str, Any]:
+    """The content of a package's TOML file."""
+    return tomllib.loads(resources.files(package).joinpath(name).read_text(encoding="utf-8"))

@@ -10,8 +10,8 @@ from functools import cache
 from typing import Annotated, Any
 
 from broker.core.errors import InvalidInput, UnknownName
+from broker.core.extras import load_packaged_toml
 from broker.core.market.accelerators import Accelerator
-from broker.core.package_data import load_packaged_toml
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.figures import HIDDEN, Estimate, Figure, Watts
 from broker.economics.units import not_negative, overhead, positive, share, whole

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cache
 
-from broker.core.package_data import load_packaged_toml
+from broker.core.extras import load_packaged_toml
 from broker.economics.model import ModelShape
 from broker.economics.units import parameter_count
 

@@ -17,8 +17,8 @@ from enum import StrEnum
 from functools import cache
 
 from broker.core.errors import InvalidInput, UnknownName
+from broker.core.extras import load_packaged_toml
 from broker.core.market.accelerators import Accelerator
-from broker.core.package_data import load_packaged_toml
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.figures import Estimate, Gib, Hours
 from broker.economics.kinds import Precision

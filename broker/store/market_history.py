@@ -12,7 +12,7 @@ from broker.core.market.offers import Availability, Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.store.engine.database import Database, reads
 from broker.store.engine.fields import from_micros, to_micros
-from broker.store.engine.statement_cache import batches, values_of
+from broker.store.engine.statements import batches, values_of
 from broker.store.jobs.reader import StoreReader
 from broker.store.market import availability_history, document_cache, polls, retention
 from broker.store.market.doubts import ENDED

@@ -17,7 +17,7 @@ from broker.core.notices import Notice
 from broker.core.values.money import Money
 from broker.store.engine.database import Database
 from broker.store.engine.fields import columns_of, from_micros, to_micros, value_of
-from broker.store.engine.statement_cache import begins_with
+from broker.store.engine.statements import begins_with
 from broker.store.schema.ledger import BudgetMarkRow
 from broker.store.schema.market import NoticeRow, PriceWatchRow
 

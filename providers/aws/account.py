@@ -13,7 +13,7 @@ from broker.core.values.clock import Clock
 from providers.aws import holdings, price_list, spot
 from providers.aws.login import AwsLogin
 from providers.aws.price_list import PriceList
-from providers.aws.savings_plans import plan_rates
+from providers.aws.products import plan_rates
 from providers.aws.settings import KEYLESS_REGIONS, NAME, REGIONS, AwsSettings
 from providers.failures import Failures
 from providers.rows import OfferRows

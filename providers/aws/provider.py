@@ -16,9 +16,9 @@ from broker.core.purchases.quotes import PurchaseProduct, SellsProduct
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from providers import shops
-from providers.aws import access, holdings, spot
+from providers.aws import holdings, spot
 from providers.aws.account import AwsAccount
-from providers.aws.login import LOGIN_HINT, AwsLogin, has_sdk, login_source
+from providers.aws.login import LOGIN_HINT, AwsLogin, check_access, has_sdk, login_source, make_bucket
 from providers.aws.machines import accelerated_types, machine
 from providers.aws.price_list import PriceList
 from providers.aws.settings import KEYLESS_REGIONS, NAME, REGIONS, AwsSettings
@@ -266,10 +266,10 @@ class Aws:
         raise NoLogin("no login to AWS", where=NAME, hint=LOGIN_HINT)
 
     def check_access(self) -> Iterator[str | BrokerError]:
-        yield from access.check_access(self._need_login())
+        yield from check_access(self._need_login())
 
     def make_bucket(self, name: str) -> Bucket:
-        return access.make_bucket(self._need_login(), name)
+        return make_bucket(self._need_login(), name)
 
     def describe_setup(self) -> Mapping[str, Any]:
         settings = self._settings

@@ -18,9 +18,8 @@ from providers import shops
 from providers.failures import Failures
 from providers.gcp import holdings
 from providers.gcp.advice import Adviser, with_advice
-from providers.gcp.buckets import make_bucket
 from providers.gcp.calls import GcpCaller, ListMethod, region_of, resource_name, utc
-from providers.gcp.login import ADDS, LOGIN_HINT, GcpLogin, has_sdk, login_source
+from providers.gcp.login import ADDS, LOGIN_HINT, GcpLogin, has_sdk, login_source, make_bucket
 from providers.gcp.machines import GcpMachine, machines, matches_any
 from providers.gcp.quotas import QuotaLimits, read_limits
 from providers.gcp.refusals import NotFound

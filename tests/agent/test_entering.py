@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.agent.formats import Lease
-from broker.agent.visitors import visitors
+from broker.agent.running_command import visitors
 from tests.agent.node import SLEEP, Node, alive, eventually
 
 pytestmark = pytest.mark.system  # each starts real agents

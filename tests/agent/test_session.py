@@ -4,8 +4,8 @@ import pytest
 
 from broker.agent.formats import SessionSpec
 from broker.agent.processes import ProcessInfo
+from broker.agent.running_command import EnteredProgram
 from broker.agent.session import SessionIdleness, Sign, Use, cpu_sign, gpu_sign, kernel_sign, visitor_sign
-from broker.agent.visitors import EnteredProgram
 
 IDLE, BUSY, UNKNOWN = (Sign("CPU", use) for use in (Use.IDLE, Use.BUSY, Use.UNKNOWN))
 

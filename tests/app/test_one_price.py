@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from broker.app.advise.buy_or_rent import buy_or_rent
 from broker.app.advise.cost import run_cost
 from broker.app.advise.hardware import hardware
-from broker.app.advise.places import Places
-from broker.app.advise.prices import CurrentPrices
+from broker.app.advise.prices import CurrentPrices, Places
 from broker.app.advise.serve import _prices as serving_prices
 from broker.app.billing.review import cheapest_prices
 from broker.app.market.offer_lists import group_offers

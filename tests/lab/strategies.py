@@ -5,7 +5,6 @@ published and simple ones for comparison.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from broker.placement.strategy.pacing import UniformProgress, keep_deadline, take_spot
 from broker.placement.strategy.planned_session import LearnedFamily, PreparedPlan, learn, prepare, start
 from broker.placement.strategy.situation import (
     EPSILON,
@@ -14,7 +13,10 @@ from broker.placement.strategy.situation import (
     StrategyDecision,
     StrategySession,
     StrategyTask,
+    UniformProgress,
+    keep_deadline,
     slack,
+    take_spot,
 )
 from tests.lab.replay import ReplayMarket
 

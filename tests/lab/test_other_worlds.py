@@ -6,9 +6,8 @@ from statistics import fmean
 
 import pytest
 
-from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.planned_session import PreparedPlan, learn, prepare, start
-from broker.placement.strategy.situation import StrategySession, StrategyTask
+from broker.placement.strategy.situation import StrategySession, StrategyTask, UniformProgress
 from tests.counts import FULL
 from tests.lab.replay import PoolRecord, ReplayMarket, replay
 

@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from broker.app.advise.model_job import load_subject
-from broker.app.advise.places import RESIDENCIES, Places, check_providers, resolve_places
-from broker.app.advise.prices import CurrentPrices, current_prices, held_gpus
+from broker.app.advise.prices import (
+    RESIDENCIES,
+    CurrentPrices,
+    Places,
+    check_providers,
+    current_prices,
+    held_gpus,
+    resolve_places,
+)
 from broker.app.assumptions import load_assumptions, with_measurements
 from broker.cli import completion
 from broker.cli.filters import RowFilter

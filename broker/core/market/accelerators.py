@@ -15,7 +15,7 @@ from math import log
 from typing import Any
 
 from broker.core.errors import UnknownName
-from broker.core.package_data import load_packaged_toml
+from broker.core.extras import load_packaged_toml
 
 _VENDOR_PREFIX = re.compile(r"^(nvidia|amd|intel|habana|google|aws|amazon|tesla|geforce|instinct)+(?=.)")
 _PUNCTUATION = re.compile(r"[\s_\-/().,]+")

@@ -10,9 +10,9 @@ from functools import cache
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from broker.core.extras import load_packaged_toml
 from broker.core.job.jobs import DiskTier, Job, MachineRequest
 from broker.core.market.offers import MoneyKind, Offer
-from broker.core.package_data import load_packaged_toml
 from broker.core.values.money import Money
 
 MONTH = timedelta(hours=730)

@@ -19,8 +19,16 @@ from broker.core.market.offers import CapacityType
 from broker.placement.pricing.conditions import Conditions
 from broker.placement.pricing.run_model import Effort
 from broker.placement.pricing.time_value import WORTH_MOVING
-from broker.placement.strategy.pacing import UniformProgress, keep_deadline
-from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategySession, StrategyTask, slack
+from broker.placement.strategy.situation import (
+    Mode,
+    Situation,
+    StrategyDecision,
+    StrategySession,
+    StrategyTask,
+    UniformProgress,
+    keep_deadline,
+    slack,
+)
 
 HOUR = 3600.0
 

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.placement.pricing.time_value import WORTH_MOVING
-from broker.placement.strategy.pacing import UniformProgress, keep_deadline, may_start_spot, may_wait
 from broker.placement.strategy.plan import Floats32, PlanTerms, ValueTable, solve, step_for, transitions
 from broker.placement.strategy.regimes import HOUR, Belief, Outlook, Regimes, fit, initial_belief, outlook
 from broker.placement.strategy.situation import (
@@ -23,6 +22,10 @@ from broker.placement.strategy.situation import (
     StrategyDecision,
     StrategySession,
     StrategyTask,
+    UniformProgress,
+    keep_deadline,
+    may_start_spot,
+    may_wait,
 )
 
 MAX_DOUBT = 7.0

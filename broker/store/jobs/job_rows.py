@@ -23,7 +23,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Balance
 from broker.ledger.journal import TaskCounts
 from broker.store.engine.fields import from_micros, to_micros
-from broker.store.engine.statement_cache import begins_with, for_jobs, in_jobs, one_of
+from broker.store.engine.statements import begins_with, for_jobs, in_jobs, one_of
 from broker.store.ledger.ledger import BALANCE_COLUMNS, balance_from
 from broker.store.schema.jobs import UNCLOSED, VIEW_COLUMNS, AttemptEventRow, JobRow
 from broker.store.schema.ledger import LedgerBalanceRow, LedgerEntryRow

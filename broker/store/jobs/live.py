@@ -18,7 +18,7 @@ from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.ledger.budgets import in_scope
 from broker.ledger.entries import Entry, Movement
-from broker.store.engine.pipeline import insert_rows, pipeline
+from broker.store.engine.statements import insert_rows, pipeline
 from broker.store.ledger import ledger
 from broker.store.policy import policies
 from broker.store.schema.jobs import UNCLOSED, AttemptEventRow, JobRow

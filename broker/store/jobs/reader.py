@@ -22,7 +22,7 @@ from broker.ledger.entries import Balance
 from broker.ledger.journal import TaskCounts
 from broker.store.engine.database import query
 from broker.store.engine.fields import from_micros, to_micros
-from broker.store.engine.statement_cache import distinct
+from broker.store.engine.statements import distinct
 from broker.store.jobs import job_rows, live
 from broker.store.ledger import (
     anomalies,

@@ -31,8 +31,15 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags, dates_after
 from broker.ledger.journal import OpenHold
 from broker.store.engine.fields import from_micros, to_micros
-from broker.store.engine.pipeline import in_pipeline, insert_rows
-from broker.store.engine.statement_cache import batches, cached_statement, for_jobs, in_jobs, one_of
+from broker.store.engine.statements import (
+    batches,
+    cached_statement,
+    for_jobs,
+    in_jobs,
+    in_pipeline,
+    insert_rows,
+    one_of,
+)
 from broker.store.ledger import movement_sums, spent_sums
 from broker.store.ledger.spent_sums import has_patterns, in_scope
 from broker.store.policy import approvals

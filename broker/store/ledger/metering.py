@@ -13,7 +13,7 @@ from broker.ledger.entries import EGRESS, OUTSIDE, QUARTER, Account
 from broker.ledger.journal import Posted
 from broker.ledger.meter import HOUR, Meter
 from broker.store.engine.fields import from_micros, to_micros
-from broker.store.engine.statement_cache import for_jobs, in_jobs
+from broker.store.engine.statements import for_jobs, in_jobs
 from broker.store.schema.ledger import LedgerEntryRow, MeteringRow
 from broker.store.schema.row import table_of
 

@@ -20,7 +20,7 @@ from broker.core.policy.policy import RentedHours
 from broker.core.values.money import Money
 from broker.ledger.finops.units import MeasuredAttempt
 from broker.store.engine.fields import from_micros, to_micros
-from broker.store.engine.statement_cache import for_jobs, in_jobs
+from broker.store.engine.statements import for_jobs, in_jobs
 from broker.store.ledger.machine_time import time_within
 from broker.store.ledger.month_use import payments_in
 from broker.store.schema.jobs import (

@@ -21,7 +21,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import DAY, Account, amount_within
 from broker.ledger.finops.change import Cell, CellUse
 from broker.store.engine.fields import to_micros
-from broker.store.engine.statement_cache import for_jobs, in_jobs
+from broker.store.engine.statements import for_jobs, in_jobs
 from broker.store.ledger.machine_time import time_within
 from broker.store.schema.jobs import HAS_EVENT, IS_FAILED_END, STILL_RUNNING, AttemptEventRow, MachineTimeRow
 from broker.store.schema.ledger import LONG_ENTRIES, LedgerEntryRow

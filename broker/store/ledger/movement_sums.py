@@ -10,8 +10,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import ROUTES, Entry, Movement, Sum, Tags
 from broker.store.engine.fields import from_micros, to_micros
-from broker.store.engine.pipeline import insert_rows
-from broker.store.engine.statement_cache import for_jobs, in_jobs
+from broker.store.engine.statements import for_jobs, in_jobs, insert_rows
 from broker.store.schema.ledger import MovementSumRow
 
 _NO_ATTEMPT = 0  # a key column cannot be NULL

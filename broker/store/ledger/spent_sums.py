@@ -30,7 +30,7 @@ from broker.core.values.money import Money
 from broker.ledger.budgets import matches
 from broker.ledger.entries import DAY, QUARTER, SIZES, Account, Entry, Tags, amount_within, slots, spans
 from broker.store.engine.fields import from_micros, to_micros
-from broker.store.engine.statement_cache import cached_statement, one_of
+from broker.store.engine.statements import cached_statement, one_of
 from broker.store.schema.ledger import ON_OWN, LedgerEntryRow, SpendGroupRow, SpendSumRow
 from broker.store.schema.row import Row
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import aliased
 from broker.core.events.outcomes import Cause
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
 from broker.store.engine.fields import from_micros, to_micros
-from broker.store.engine.statement_cache import MAX_PARAMETERS, batches, cached_statement, values_of
+from broker.store.engine.statements import MAX_PARAMETERS, batches, cached_statement, values_of
 from broker.store.market.doubts import ENDED
 from broker.store.market.market import conditions, has_patterns
 from broker.store.market.offer_rows import OFFER_QUERY, to_offers

@@ -12,7 +12,7 @@ from broker.core.job.reasons import Reason
 from broker.core.market.offers import MoneyKind, Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.store.engine.fields import from_micros, to_micros
-from broker.store.engine.statement_cache import cached_statement, one_of
+from broker.store.engine.statements import cached_statement, one_of
 from broker.store.market.offer_rows import OFFER_QUERY, to_offers
 from broker.store.schema.market import OfferRow, PoolRow, PriceChangeRow
 

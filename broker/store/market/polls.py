@@ -32,7 +32,7 @@ from sqlalchemy.orm import aliased
 from broker.core.market.market_judge import OddPrice
 from broker.core.market.offers import Availability, Doubt, Offer
 from broker.store.engine.fields import to_micros, value_of
-from broker.store.engine.statement_cache import batches, values_of
+from broker.store.engine.statements import batches, values_of
 from broker.store.market import document_cache
 from broker.store.market.doubts import ENDED, PriceDoubts, answer_counts, forget_levels, mark_missing
 from broker.store.market.offer_rows import (

@@ -29,7 +29,7 @@ from broker.core.policy.approvals import StandingGrant
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement
 from broker.store.engine.fields import from_micros, to_micros, value_of
-from broker.store.engine.statement_cache import for_jobs, in_jobs
+from broker.store.engine.statements import for_jobs, in_jobs
 from broker.store.schema.jobs import UNCLOSED, VIEW_COLUMNS, AttemptEventRow, JobRow
 from broker.store.schema.ledger import LedgerBalanceRow
 from broker.store.schema.policy import OPEN_USE, StandingGrantRow, StandingUseRow

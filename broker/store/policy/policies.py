@@ -17,7 +17,7 @@ from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer, Verdict
 from broker.ledger.journal import Judgement
 from broker.store.engine.fields import from_micros, to_micros, value_of
-from broker.store.engine.pipeline import insert_rows
+from broker.store.engine.statements import insert_rows
 from broker.store.records import PolicyVersion
 from broker.store.schema.policy import DecisionRow, PolicySetRow
 

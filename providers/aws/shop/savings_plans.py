@@ -25,7 +25,7 @@ from broker.core.purchases.quotes import (
 )
 from broker.core.values.money import Money
 from providers.aws.machines import machine
-from providers.aws.savings_plans import plan_rates
+from providers.aws.products import plan_rates
 from providers.aws.settings import NAME, PURCHASE_TAG, REGIONS, utc
 from providers.aws.shop.counter import AwsCounter, matching_types
 from providers.shops import CloudProduct, undo_refusal

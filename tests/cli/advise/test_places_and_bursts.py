@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from broker.app.advise.deploy.files import PRIVATE
-from broker.app.advise.places import resolve_places
-from broker.app.advise.prices import CurrentPrices, HeldGpus
+from broker.app.advise.prices import CurrentPrices, HeldGpus, resolve_places
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.job.file import parse_job
 from broker.core.market.offers import CapacityType, Offer

@@ -3,8 +3,7 @@
 import pytest
 
 from broker.placement.strategy.live import session_for
-from broker.placement.strategy.pacing import UniformProgress
-from broker.placement.strategy.situation import Mode, Situation, StrategyTask
+from broker.placement.strategy.situation import Mode, Situation, StrategyTask, UniformProgress
 
 HOUR = 3600.0
 HISTORY = {"a": ([True] * 12 + [False] * 3) * 30, "b": ([True] * 6 + [False] * 6) * 30}

@@ -2,8 +2,7 @@
 
 import pytest
 
-from broker.placement.strategy.pacing import UniformProgress
-from broker.placement.strategy.situation import StrategySession, StrategyTask
+from broker.placement.strategy.situation import StrategySession, StrategyTask, UniformProgress
 from tests.lab.replay import PoolRecord, ReplayMarket, ReplayOutcome, ReplayStep, replay
 from tests.lab.strategies import Gepa, Levi, OnDemandOnly
 

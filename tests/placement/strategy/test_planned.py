@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.planned_session import learn, prepare, start
-from broker.placement.strategy.situation import Mode, Situation, StrategySession, StrategyTask
+from broker.placement.strategy.situation import Mode, Situation, StrategySession, StrategyTask, UniformProgress
 from tests.counts import FULL
 from tests.lab.replay import PoolRecord, ReplayMarket, ReplayStep, replay
 

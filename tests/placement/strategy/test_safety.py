@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.placement.strategy.pacing import UniformProgress, keep_deadline
-from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategyTask
+from broker.placement.strategy.situation import (
+    Mode,
+    Situation,
+    StrategyDecision,
+    StrategyTask,
+    UniformProgress,
+    keep_deadline,
+)
 from tests.lab.replay import PoolRecord, ReplayMarket, replay
 from tests.lab.strategies import EagerNextRegion, Greedy, OnDemandOnly, TimeSliced
 

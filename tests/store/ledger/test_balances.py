@@ -19,7 +19,7 @@ from broker.ledger.entries import Account, Balance, Entry, Movement, Tags, amoun
 from broker.ledger.journal import OpenHold
 from broker.ledger.meter import Meter
 from broker.store import Store
-from broker.store.engine import statement_cache
+from broker.store.engine import statements
 from broker.store.engine.fields import to_micros
 from broker.store.jobs.journal import StoreWriter
 from broker.store.jobs.reader import StoreReader
@@ -107,7 +107,7 @@ def test_what_several_jobs_hold_is_read_at_once(
         post(store, moved(Movement.HOLD, 10 + number, job=f"j{number}"))
     post(store, moved(Movement.HOLD, 3, job="j1", money=MoneyKind.SANDBOX))
     if at_once is not None:
-        monkeypatch.setattr(statement_cache, "MAX_PARAMETERS", at_once)
+        monkeypatch.setattr(statements, "MAX_PARAMETERS", at_once)
     some = ["j5", "j1", "j0", "gone", "j3"]
     with store.reading() as look:
         found = look.balances(some)

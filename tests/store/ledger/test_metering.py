@@ -13,7 +13,7 @@ from broker.ledger.journal import Posted
 from broker.ledger.meter import HOUR, Meter
 from broker.reconciler.settlement.batch import post_due
 from broker.store import Store
-from broker.store.engine import statement_cache
+from broker.store.engine import statements
 from tests.reconciler.settlement.test_batch import runs
 from tests.reconciler.test_settled_periods import told
 
@@ -46,7 +46,7 @@ def test_meters_of_many_jobs_are_read_in_portions_and_none_are_kept_of_none(
         tx.keep_meters({})
         tx.keep_meters({"j0": {}})
         tx.keep_meters({job: {1: Meter.new(clock.now(), Money(1))} for job in jobs})
-    monkeypatch.setattr(statement_cache, "MAX_PARAMETERS", 2)
+    monkeypatch.setattr(statements, "MAX_PARAMETERS", 2)
     with store.reading() as look:
         assert list(look.meters([*jobs, "nobody"])) == jobs
 

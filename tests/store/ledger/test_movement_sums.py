@@ -13,7 +13,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import Entry, Movement, Sum, Tags, move, movements
 from broker.store import Store
-from broker.store.engine import statement_cache
+from broker.store.engine import statements
 from tests.counts import FULL
 from tests.store.work import statements_work
 
@@ -77,7 +77,7 @@ def test_sums_of_many_jobs_are_read_in_portions(store: Store, monkeypatch: pytes
     with store.writing() as tx:
         for number, job in enumerate(jobs):
             tx.post(entries_of(Movement.HOLD, number + 1, job, None, MoneyKind.CASH, 0, 0))
-    monkeypatch.setattr(statement_cache, "MAX_PARAMETERS", 2)
+    monkeypatch.setattr(statements, "MAX_PARAMETERS", 2)
     with store.reading() as look:
         found = look.sums([*jobs, "nobody"])
     assert {job: [one.amount.micros for one in sums] for job, sums in found.items()} == {

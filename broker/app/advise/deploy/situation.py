@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import PlainSerializer
 
-from broker.app.advise.places import Places
+from broker.app.advise.prices import Places
 from broker.app.documents import plain
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.accelerators import Accelerator

@@ -14,7 +14,7 @@ from broker.core.job.file.arrays import original_texts
 from broker.core.job.file.machines import NOT_SPOT, machine_requests
 from broker.core.job.file.repository import Repository
 from broker.core.job.file.schema import JobFile, ModelSection, Resources
-from broker.core.job.file.skypilot import (
+from broker.core.job.file.skypilot_fields import (
     REMOVED_RESOURCE_KEYS,
     STORAGE_KEYS,
     SUPPORTED_RESOURCE_KEYS,

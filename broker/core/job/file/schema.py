@@ -14,7 +14,7 @@ from broker.core.job.file.accelerator_requests import Accelerators, parse_altern
 from broker.core.job.file.after import AfterField
 from broker.core.job.file.arrays import ArrayField
 from broker.core.job.file.repository import Repository, repository
-from broker.core.job.file.skypilot import STORAGE_KEYS
+from broker.core.job.file.skypilot_fields import STORAGE_KEYS
 from broker.core.job.jobs import JobFields, ResumePoint, Work
 from broker.core.market.offers import CapacityType
 from broker.core.validation import parse_each

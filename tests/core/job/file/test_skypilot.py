@@ -9,7 +9,7 @@ import yaml
 from broker.core.errors import InvalidInput
 from broker.core.job.file import parse_job
 from broker.core.job.file.schema import JobFile, Resources
-from broker.core.job.file.skypilot import (
+from broker.core.job.file.skypilot_fields import (
     REMOVED_RESOURCE_KEYS,
     SUPPORTED_RESOURCE_KEYS,
     SUPPORTED_TASK_KEYS,
