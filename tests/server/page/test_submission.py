@@ -80,6 +80,7 @@ def test_a_request_that_needs_an_approval_says_so_before(site: Site) -> None:
 def test_what_would_be_refused_has_no_button(seen_site: Site) -> None:
     page = planned(seen_site.of("mia"), TEXT.replace('"L4:1"', '"H100:8"'))
     assert "it would be refused" in page
+    assert "Held when it is submitted" not in page, "nothing is held"
     assert "/submit" not in FormFields(page).forms
 
 
