@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from broker.app.access.callers import Caller
-from broker.app.billing.budget_documents import BudgetStanding, MoneyByKind
+from broker.app.billing.budget_documents import BudgetResult, BudgetStanding, MoneyByKind
 from broker.app.capacity.purchase_documents import PurchaseResult
 from broker.app.documents import Moment, Result
 from broker.app.jobs import reasons
@@ -71,18 +71,20 @@ class RunningNow(Result):
 
 
 class Overview(Result):
-    """``concerns``: exceeded budgets first, then the most money first. ``running``: null for those who may not see
-    jobs."""
+    """``concerns``: exceeded budgets first, then the most money first. ``budgets``: the most urgent first.
+    ``running``: null for those who may not see jobs."""
 
     concerns: list[Concern]
+    budgets: list[BudgetResult]
     running: RunningNow | None
 
 
 def overview(by: Caller) -> Overview:
     """What needs the caller, or a colleague, and what runs. Of more than 1,000 open jobs, the newest are looked at."""
-    concerns, running = list[Concern](), None
+    concerns, budgets, running = list[Concern](), list[BudgetResult](), None
     if by.access.anywhere(Permission.SEE_BUDGETS):
-        concerns += _budget_concerns(by)
+        budgets = list_budgets(by).most_urgent_first
+        concerns += _budget_concerns(budgets)
     if by.access.anywhere(Permission.SEE_JOBS):
         teams = by.access.teams(Permission.SEE_JOBS)
         open_jobs = share_result(by, ("open jobs",), lambda: _open_jobs(by.broker))
@@ -91,15 +93,15 @@ def overview(by: Caller) -> Overview:
         concerns += [*_request_concerns(by), *_job_concerns(by.broker, views), *_overdue_concerns(by)]
     if by.access.anywhere(Permission.SEE_MARKET):
         concerns += _price_concerns(by)
-    return Overview(concerns=sorted(concerns, key=_urgency), running=running)
+    return Overview(concerns=sorted(concerns, key=_urgency), budgets=budgets, running=running)
 
 
 def _urgency(concern: Concern) -> tuple[bool, int]:
     return concern.kind is not ConcernKind.BUDGET_EXCEEDED, -(concern.amount or Money.ZERO).micros
 
 
-def _budget_concerns(by: Caller) -> Iterator[Concern]:
-    for budget in list_budgets(by).budgets:
+def _budget_concerns(budgets: Iterable[BudgetResult]) -> Iterator[Concern]:
+    for budget in budgets:
         excess, verb = -budget.left, "is"
         kind = ConcernKind.BUDGET_EXCEEDED
         if budget.standing is BudgetStanding.EXPECTED_OVER:

@@ -59,7 +59,7 @@ def overview(by: By) -> Response:
     kinds = [concern.kind for concern in document.concerns]
     values["decisions"] = kinds.count(ConcernKind.APPROVAL) + kinds.count(ConcernKind.PURCHASE)
     if by.may(Permission.SEE_BUDGETS):
-        values["budgets"] = money.list_budgets(caller).most_urgent_first
+        values["budgets"] = document.budgets
         values["spend"] = money.spend_report(caller, "team", ReportPeriod(period="month"))
         values["simulated"] = money.spend_report(caller, "team", ReportPeriod(period="month"), sandbox=True)
     if by.may(Permission.SEE_JOBS):

@@ -44,6 +44,7 @@ def test_the_only_exceeded_budget_is_the_first_thing(troubled: tuple[Site, dict[
     budgets = {one["id"]: one for one in site.world.get("/budgets", "adam").json()["budgets"]}
     assert list(budgets)[-1] == "tiny", "the last of its file"
     assert [id for id, one in budgets.items() if one["standing"] == "exceeded"] == ["tiny"]
+    assert site.world.get("/overview", "adam").json()["budgets"][0] == budgets["tiny"]
     assert Money.usd(first["amount"]) == -Money.usd(budgets["tiny"]["left"])
     amounts = [Money.usd(one["amount"] or 0) for one in rest]
     assert amounts == sorted(amounts, reverse=True)
