@@ -11,6 +11,7 @@ options and seed give the same document.
 """
 
 import os
+import tomllib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -23,6 +24,7 @@ from rich.text import Text
 from broker.cli.render.formats import length, percent, text_or_dash
 from broker.cli.render.tables import Column, ValueColumn, cell_table_parts, table_parts
 from broker.core.errors import InvalidInput
+from broker.placement.strategy.regimes import prior_from
 from tests.lab import command
 from tests.lab.strategies import POLICIES
 from tests.lab.traces import TracePrices
@@ -50,6 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--zones", choices=["apart", "together"], default="apart", help="may a job move between pools?")
     parser.add_argument("--history", choices=["all", "none"], default="all", help="what strategies learn from")
+    parser.add_argument("--prior", type=Path, metavar="FILE", help="instead of broker/placement/strategy/prior.toml")
     parser.add_argument("--pool", action="append", default=[], metavar="NAME", help="only this pool; repeatable")
     parser.add_argument("--on-demand-price", type=float, metavar="USD", help="if the trace has none; default: 3.06")
     parser.add_argument("--spot-price", type=float, metavar="USD", help="if the trace has none; default: 0.9731")
@@ -71,6 +74,7 @@ def main(arguments: Sequence[str]) -> int:
         to_fraction=given.to_part,
         together=given.zones == "together",
         history=given.history == "all",
+        prior=prior_from(tomllib.loads(given.prior.read_text())) if given.prior else None,
         zones=tuple(given.pool),
         prices=TracePrices(given.on_demand_price, given.spot_price, given.gang),
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from broker.placement.strategy.planned_session import LearnedFamily, PreparedPlan, learn, prepare, start
+from broker.placement.strategy.regimes import Regimes
 from broker.placement.strategy.situation import (
     EPSILON,
     Mode,
@@ -148,10 +149,12 @@ class Gepa:
 
 @dataclass
 class Preparation:
-    """History up to ``start`` (0: none) and the model fitted to it, shared by the windows that begin there."""
+    """History up to ``start``, or none, and the model fitted to it, shared by the windows that begin there."""
 
     markets: Sequence[ReplayMarket]
     start: int
+    history: bool = True
+    prior: Regimes | None = None
     _learned: dict[str, LearnedFamily] = field(default_factory=dict)
     _prepared: dict[tuple[str, StrategyTask], PreparedPlan] = field(default_factory=dict)
 
@@ -162,9 +165,11 @@ class Preparation:
         if family not in self._learned:
             pools = market.pools if together else [pool for other in self.markets for pool in other.pools]
             family_pools = [*pools, *market.kin]
-            history = {pool.name: pool.available[: self.start] for pool in family_pools}
-            price = {pool.name: pool.price[: self.start] for pool in family_pools}
-            self._learned[family] = learn(history, price, market.gap_seconds, market=names if together else ())
+            past = slice(0, self.start if self.history else 0)
+            history = {pool.name: pool.available[past] for pool in family_pools}
+            price = {pool.name: pool.price[past] or pool.price[self.start : self.start + 1] for pool in family_pools}
+            several = names if together else ()
+            self._learned[family] = learn(history, price, market.gap_seconds, market=several, prior=self.prior)
         key = (market.name, longest)
         if key not in self._prepared:
             self._prepared = {key: prepare(self._learned[family], names, longest, market.on_demand_price)}

@@ -17,6 +17,7 @@ from statistics import fmean
 
 from broker.core.errors import InvalidInput, UnknownName
 from broker.economics.units import quantile
+from broker.placement.strategy.regimes import Regimes
 from broker.placement.strategy.situation import StrategyTask
 from tests.lab.command import Progress
 from tests.lab.optimum import optimum
@@ -101,7 +102,8 @@ class Request:
     """The replay to run. Durations in seconds.
 
     ``traces``: files or folders. ``together``: the pools of a family are zones that one job may choose between.
-    ``history``: whether strategies learn from what is before a window's start. ``zones``: only pools of these names.
+    ``history``: whether strategies learn from what is before a window's start. ``prior``: what they
+    start from, instead of the shipped one. ``zones``: only pools of these names.
     ``starts``: windows per pool, fewer if the trace is too short.
     """
 
@@ -116,6 +118,7 @@ class Request:
     to_fraction: float = 1.0
     together: bool = False
     history: bool = True
+    prior: Regimes | None = None
     zones: Sequence[str] = ()
     prices: TracePrices = field(default_factory=TracePrices)
 
@@ -171,7 +174,7 @@ def _work(start: int) -> list[tuple[Key, Window]]:
 def _replay_start(request: Request, markets: Sequence[ReplayMarket], start: int) -> list[tuple[Key, Window]]:
     """All windows that begin at one tick: they share the history."""
     longest = max(request.deadlines)
-    preparation = Preparation(markets, start if request.history else 0)
+    preparation = Preparation(markets, start, request.history, request.prior)
     windows: list[tuple[Key, Window]] = []
     for market, changeover, deadline in product(markets, request.changeovers, request.deadlines):
         task = StrategyTask(request.work, deadline, changeover, market.gap_seconds)

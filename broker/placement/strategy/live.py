@@ -186,10 +186,6 @@ def seconds_on(steady: Placement, work: timedelta) -> float:
     return work.total_seconds() / (steady.throughput * steady.useful_fraction)
 
 
-STALE = 6.0
-"""Hours without a record after which history is too old to plan on."""
-
-
 def session_for(
     task: StrategyTask,
     pools: Sequence[str],
@@ -198,17 +194,14 @@ def session_for(
     *,
     gap: float,
     on_demand_price: float,
-    age: float = 0.0,
 ) -> tuple[StrategySession, str]:
     """A session for ``task``, which may use spot capacity of ``pools``, and the reason for the choice of strategy.
 
     ``history`` (availability) and ``price`` (USD per hour): per pool one entry every ``gap`` seconds, oldest first.
-    All end together, ``age`` seconds before the job starts. They must contain ``pools``, and may contain further pools
-    of the same family to learn from. Takes a fraction of a second and up to 300 MB, mostly for the plan, which the
-    session keeps.
+    All end together, as the job starts. They must contain ``pools``, and may contain further pools of the same family
+    to learn from; of a pool without a history, ``price`` may hold today's. Takes a fraction of a second and up to
+    300 MB, mostly for the plan, which the session keeps.
     """
-    if age > STALE * HOUR:
-        return UniformProgress(task), f"no plan: the history ends {age / HOUR:.1f} h before the job"
     if any(pool not in history for pool in pools) or not pools:
         return UniformProgress(task), "no plan: pools without a history"
     if 2 * task.changeover > task.deadline - task.work:
@@ -216,6 +209,5 @@ def session_for(
     from broker.placement.strategy.planned_session import learn, prepare, start  # imports NumPy
 
     learned = learn(history, price, gap, market=pools if len(pools) > 1 else ())
-    if not learned.enough:
-        return UniformProgress(task), "no plan: too few spells of capacity on record"
-    return start(prepare(learned, pools, task, on_demand_price), task), "planned"
+    why = "planned" if learned.fitted else "planned on the habits of other recorded pools: too few spells on record"
+    return start(prepare(learned, pools, task, on_demand_price), task), why

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.placement.strategy.regimes import DOWN, HOUR, UP, Floats, Regimes
+from broker.placement.strategy.regimes import HOUR, Floats
 
 Floats32 = NDArray[np.float32]
 STEP = 600.0
@@ -74,25 +74,6 @@ def step_for(tick: float, horizon: float, changeover: float) -> float:
     """A multiple of the tick near ten minutes, longer for long horizons and long changeovers."""
     target = max(STEP, horizon / MAX_STEPS, changeover / MAX_BOOT_STEPS)
     return tick * max(round(target / tick), 1)
-
-
-def transitions(model: Regimes, weights: Floats, step: float) -> Floats:
-    """One step of a pool's chain over (state, band, regime), rows from, columns to."""
-    hazard = model.hazard_for(step)
-    regimes, _, bands = hazard.shape
-    redraw = model.redraw_for(step)
-    redrawn = np.diag(1 - redraw) + redraw[:, None] * weights[None, :]
-    ageing = model.ageing(step)
-    matrix = np.zeros((2, bands, regimes, 2, bands, regimes))
-    for state in (DOWN, UP):
-        for band in range(bands):
-            leave = hazard[:, state, band, None] * redrawn
-            stay = redrawn - leave
-            matrix[state, band, :, 1 - state, 0] += leave
-            matrix[state, band, :, state, min(band + 1, bands - 1)] += ageing[band] * stay
-            matrix[state, band, :, state, band] += (1 - ageing[band]) * stay
-    size = 2 * bands * regimes
-    return matrix.reshape(size, size)
 
 
 def solve(chain: Floats, terms: PlanTerms) -> ValueTable:

@@ -8,13 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
 from broker.placement.pricing.time_value import WORTH_MOVING
-from broker.placement.strategy.plan import Floats32, PlanTerms, ValueTable, solve, step_for, transitions
-from broker.placement.strategy.regimes import HOUR, Belief, Outlook, Regimes, fit, initial_belief, outlook
+from broker.placement.strategy.plan import Floats32, PlanTerms, ValueTable, solve, step_for
+from broker.placement.strategy.regimes import (
+    HOUR,
+    Belief,
+    Outlook,
+    Regimes,
+    fit,
+    followed_belief,
+    initial_belief,
+    outlook,
+    shipped_prior,
+    transitions,
+)
 from broker.placement.strategy.situation import (
     EPSILON,
     Mode,
@@ -171,28 +183,22 @@ class _Ahead:
 
 
 DAY = 24 * HOUR
-ENOUGH_SPELLS = 4
-"""The number of spells of each kind that must have ended in a family's history before a plan is made from it."""
-OWN_SPELLS = 8
-"""With this many spells of each kind, interchangeable pools learn from their own record alone."""
+ENOUGH_SPELLS = 30
+"""The number of spells of each kind that must have ended in a family's history before a model is fitted to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedFamily:
-    """A family's history and the model fitted to it. ``market``: its pools that one job may choose between; if not
-    empty, the model's last row is their union.
+    """A family's history and its model, ``fitted`` to it or the prior. ``market``: its pools that one job may choose
+    between; if not empty, the model's last row is their union.
     """
 
     gap: float
     history: Mapping[str, NDArray[np.bool_]]
     price: Mapping[str, NDArray[np.float64]]
     model: Regimes
+    fitted: bool
     market: tuple[str, ...] = ()
-
-    @property
-    def enough(self) -> bool:
-        """Whether there is enough history to plan on. Without it, Uniform Progress is the better strategy."""
-        return _spells(self.history.values()) >= ENOUGH_SPELLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,19 +216,24 @@ def learn(
     gap: float,
     *,
     market: Sequence[str] = (),
+    prior: Regimes | None = None,
 ) -> LearnedFamily:
     """Fit a family: availability and spot price (USD per hour) per pool, ``gap`` seconds a tick, up to now.
 
-    Histories may differ in length, or be empty; they end together, at the tick before the job's first decision.
-    ``market``: the pools that a job may choose between, if there are several. While they have fewer than `OWN_SPELLS`
-    spells on record, the fit uses the other pools of the family too.
+    Histories may differ in length, or be empty; they end together, at the tick before the job's first decision. A pool
+    without a history may have today's price. With fewer than `ENOUGH_SPELLS` spells of a kind, the model is ``prior``,
+    by default the shipped one. ``market``: the pools that a job may choose between, if there are several. While they
+    have fewer spells on record, the fit uses the other pools of the family too.
     """
     bits = {pool: np.asarray(ticks, dtype=bool) for pool, ticks in history.items()}
-    if market and _spells(own := [bits[pool] for pool in market]) >= OWN_SPELLS:
+    if market and _spells(own := [bits[pool] for pool in market]) >= ENOUGH_SPELLS:
         bits = dict(zip(market, own, strict=True))
     prices = {pool: np.asarray(price[pool], dtype=float) for pool in bits}
     union = [_union([bits[pool] for pool in market])] if market else []
-    return LearnedFamily(gap, bits, prices, fit([*bits.values(), *union], gap), tuple(market))
+    fitted = _spells(bits.values()) >= ENOUGH_SPELLS
+    rows = [*bits.values(), *union]
+    model = fit(rows, gap) if fitted else (prior or shipped_prior()).for_pools(len(rows))
+    return LearnedFamily(gap, bits, prices, model, fitted, tuple(market))
 
 
 def prepare(learned: LearnedFamily, pools: Sequence[str], task: StrategyTask, on_demand_price: float) -> PreparedPlan:
@@ -244,20 +255,22 @@ def prepare(learned: LearnedFamily, pools: Sequence[str], task: StrategyTask, on
 
 def start(prepared: PreparedPlan, task: StrategyTask) -> StrategySession:
     learned, pools = prepared.learned, prepared.pools
-    if not learned.enough:
-        return UniformProgress(task)
     names = list(learned.history)
-    rows = [names.index(pool) for pool in pools]
-    belief = initial_belief(learned.model, rows, [learned.history[pool] for pool in pools])
-    pool_outlook = outlook(learned.model, rows, task.tick)
-    if not learned.market:
-        return PlannedSession(task, pools, prepared.plan, pool_outlook, belief)
-    union = _union([learned.history[pool] for pool in pools])
-    row = [len(names)]
-    market = outlook(learned.model, row, task.tick)
-    return PlannedSession(
-        task, pools, prepared.plan, pool_outlook, belief, market, initial_belief(learned.model, row, [union])
-    )
+    histories = [learned.history[pool] for pool in pools]
+    view = _view(learned, [names.index(pool) for pool in pools], histories, task.tick)
+    market = _view(learned, [len(names)], [_union(histories)], task.tick) if learned.market else (None, None)
+    return PlannedSession(task, pools, prepared.plan, *view, *market)
+
+
+def _view(
+    learned: LearnedFamily, rows: Sequence[int], histories: Sequence[NDArray[np.bool_]], tick: float
+) -> tuple[Outlook, Belief]:
+    """The outlook for the pools at ``rows`` of the model, and the belief after their histories."""
+    if learned.fitted:
+        belief = initial_belief(learned.model, rows, histories)
+    else:
+        belief = followed_belief(outlook(learned.model, rows, learned.gap), histories)
+    return outlook(learned.model, rows, tick), belief
 
 
 def _spells(histories: Iterable[NDArray[np.bool_]]) -> int:
@@ -290,8 +303,8 @@ def _selector(learned: LearnedFamily, pools: Sequence[str], changeover: float, o
     """
     recorded = [pool for pool in pools if len(learned.history[pool])]
     ticks = min((len(learned.history[pool]) for pool in recorded), default=0)
-    if not ticks:
-        return _recent_price(learned, pools[0], otherwise), 0.0
+    if not (learned.fitted and ticks):  # the cheapest pool of a moment will not always have capacity
+        return fmean(_recent_price(learned, pool, otherwise) for pool in pools), 0.0
     up = np.stack([learned.history[pool][-ticks:] for pool in recorded])
     price = np.stack([learned.price[pool][-ticks:] for pool in recorded])
     ended = (up[:, :-1] & ~up[:, 1:]).sum(1)

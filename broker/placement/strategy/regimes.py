@@ -8,12 +8,15 @@ hazard's shape by age is pooled, each regime scales it, thin counts shrink to th
 The current belief about pools: the spell of each, its age, and the odds of each hidden regime.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from broker.core.extras import load_packaged_toml
 
 HOUR = 3600.0
 Floats = NDArray[np.float64]
@@ -51,6 +54,11 @@ class Regimes:
     weights: Floats
     belief: Floats
 
+    def for_pools(self, pools: int) -> "Regimes":
+        """The first pool's habits for each of ``pools``."""
+        rows = np.zeros(pools, dtype=int)
+        return replace(self, weights=self.weights[rows], belief=self.belief[rows])
+
     def hazard_for(self, seconds: float) -> Floats:
         """The same hazard for a step of another length."""
         return np.asarray(-np.expm1(np.log1p(-self.hazard) * (seconds / self.gap)))
@@ -67,6 +75,21 @@ class Regimes:
     @property
     def edges_seconds(self) -> Floats:
         return np.asarray(self.shape.edges) * HOUR
+
+
+@cache
+def shipped_prior() -> Regimes:
+    """The prior in ``prior.toml``."""
+    return prior_from(load_packaged_toml("broker.placement.strategy", "prior.toml"))
+
+
+def prior_from(table: Mapping[str, Any]) -> Regimes:
+    """The model that a file like ``prior.toml`` describes, with a single pool."""
+    regimes, gap = table["regime"], 300.0  # rates are continuous: any gap gives the same
+    rates = np.array([[regime["down"], regime["up"]] for regime in regimes])
+    weights = np.array([[regime["weight"] for regime in regimes]])
+    persistence = np.array([regime["hours"] for regime in regimes]) * HOUR
+    return Regimes(RegimeShape(len(regimes)), gap, -np.expm1(-rates * gap / HOUR), persistence, weights, weights)
 
 
 def ages(available: NDArray[np.bool_], gap: float) -> Floats:
@@ -184,6 +207,8 @@ def _smooth(exposed: Floats, left: Floats, hazard: Floats, weights: Floats, redr
 
 MEMORY = 24.0
 """Hours after which the weight of the job's own observations has fallen to a third."""
+REACH = 96.0
+"""Hours of a thin history that are followed; what is older says nothing about today."""
 TYPICAL_SPELL = 3.0
 """Assumed spell length in hours of the rival model, which knows only the job's own observations."""
 
@@ -192,10 +217,11 @@ Bits = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """One entry per pool. ``up``: whether it has capacity; ``age``: seconds since the spell's first tick;
-    ``regimes[z, k]``: odds. ``ended`` and ``seen``, per pool and state: spells ended and ticks observed since the job
-    started, with fading weights. ``doubt``: by how many nats a rival model, which knows only these observations, has
-    lately predicted better than the fitted model; never below 0."""
+    """One entry per pool. ``up``: whether it has capacity; ``age``: seconds since the spell's first tick, negative
+    before the first observation, which sets the belief and ends no spell; ``regimes[z, k]``: odds. ``ended`` and
+    ``seen``, per pool and state: spells ended and ticks observed since the job started, with fading weights. ``doubt``:
+    by how many nats a rival model, which knows only these observations, has lately predicted better than the fitted
+    model; never below 0."""
 
     up: Bits
     age: Floats
@@ -216,25 +242,29 @@ class Outlook:
     redraw: Floats
     lives: Floats
     """``lives[z, band, k]``: expected seconds of capacity left in a spell of that age."""
+    odds: Floats
+    """``odds[z, state, k]``: of the regimes at a look after which nothing is known but the state."""
 
     def follow(self, belief: Belief, up: Bits) -> Belief:
         """The belief one tick later, after the observation which pools have capacity (``up``)."""
         hazard = self.hazard[:, belief.up, self.bands(belief.age)].T
-        left = up != belief.up
+        first = belief.age < 0
+        left = (up != belief.up) & ~first
         expected = (belief.regimes * hazard).sum(1)
         regimes = belief.regimes * np.where(left[:, None], hazard, 1 - hazard)
         regimes /= regimes.sum(1, keepdims=True)
         regimes = (1 - self.redraw) * regimes + (regimes @ self.redraw)[:, None] * self.weights
+        regimes = np.where(first[:, None], self.odds[np.arange(len(up)), up], regimes)
 
         at = np.arange(len(up)), belief.up
         rival = (belief.ended[at] + 1) / (belief.seen[at] + max(TYPICAL_SPELL * HOUR / self.tick, 1.1))
-        gain = np.where(left, np.log(rival / expected), np.log((1 - rival) / (1 - expected)))
+        gain = np.where(left, np.log(rival / expected), np.log((1 - rival) / (1 - expected))) * ~first
         fade = float(np.exp(-self.tick / (MEMORY * HOUR)))
         ended, seen = belief.ended * fade, belief.seen * fade
         ended[at] += left
-        seen[at] += 1
+        seen[at] += ~first
         doubt = np.maximum(belief.doubt * fade + gain, 0.0)
-        return Belief(up, np.where(left, 0.0, belief.age + self.tick), regimes, ended, seen, doubt)
+        return Belief(up, np.where(left | first, 0.0, belief.age + self.tick), regimes, ended, seen, doubt)
 
     def bands(self, age: Floats) -> Bits:
         return np.asarray(np.searchsorted(self.model.edges_seconds, age + 0.5, side="right") - 1)
@@ -244,33 +274,67 @@ class Outlook:
         return np.asarray((self.lives[np.arange(len(belief.up)), self.bands(belief.age)] * belief.regimes).sum(1))
 
 
+def transitions(model: Regimes, weights: Floats, step: float) -> Floats:
+    """One step of a pool's chain over (state, band, regime), rows from, columns to."""
+    hazard = model.hazard_for(step)
+    regimes, _, bands = hazard.shape
+    redraw = model.redraw_for(step)
+    redrawn = np.diag(1 - redraw) + redraw[:, None] * weights[None, :]
+    ageing = model.ageing(step)
+    matrix = np.zeros((2, bands, regimes, 2, bands, regimes))
+    for state in (DOWN, UP):
+        for band in range(bands):
+            leave = hazard[:, state, band, None] * redrawn
+            stay = redrawn - leave
+            matrix[state, band, :, 1 - state, 0] += leave
+            matrix[state, band, :, state, min(band + 1, bands - 1)] += ageing[band] * stay
+            matrix[state, band, :, state, band] += (1 - ageing[band]) * stay
+    size = 2 * bands * regimes
+    return matrix.reshape(size, size)
+
+
 def outlook(model: Regimes, rows: Sequence[int], tick: float) -> Outlook:
     """The model for the pools at ``rows`` of its fit, for decisions every ``tick`` seconds."""
     weights = model.weights[list(rows)]
-    lives = np.stack([_lives(model, weight, tick) for weight in weights])
-    return Outlook(model, weights, tick, model.hazard_for(tick), model.redraw_for(tick), lives)
+    chains = [transitions(model, weight, tick) for weight in weights]
+    lives = np.stack([_lives(chain, tick) for chain in chains]).reshape(len(rows), -1, weights.shape[1])
+    odds = np.stack([_odds(chain, weights.shape[1]) for chain in chains])
+    return Outlook(model, weights, tick, model.hazard_for(tick), model.redraw_for(tick), lives, odds)
 
 
 def initial_belief(model: Regimes, rows: Sequence[int], histories: Sequence[NDArray[np.bool_]]) -> Belief:
     """The belief at the last tick of the history of ``rows`` that ``model`` was fitted on."""
     up = np.array([int(history[-1]) if len(history) else 0 for history in histories], dtype=np.int64)
-    age = np.array([ages(history, model.gap)[-1] if len(history) else 0.0 for history in histories])
+    age = np.array([ages(history, model.gap)[-1] if len(history) else -1.0 for history in histories])
+    return _fresh(up, age, model.belief[list(rows)])
+
+
+def followed_belief(view: Outlook, histories: Sequence[NDArray[np.bool_]]) -> Belief:
+    """The belief after histories, one entry a tick of ``view``, that its model was not fitted on. They end together."""
+    belief = _fresh(np.zeros(len(histories), dtype=np.int64), np.full(len(histories), -1.0), view.weights)
+    for back in range(min(max(map(len, histories)), round(REACH * HOUR / view.tick)), 0, -1):
+        known = np.array([len(history) >= back for history in histories])
+        up = np.array([len(history) >= back and history[-back] for history in histories], dtype=np.int64)
+        belief = view.follow(belief, up)
+        belief = replace(belief, age=np.where(known, belief.age, -1.0))
+    return _fresh(belief.up, belief.age, belief.regimes)
+
+
+def _fresh(up: Bits, age: Floats, regimes: Floats) -> Belief:
+    """A belief that the job itself has not observed anything for."""
     zeros = np.zeros((len(up), 2))
-    return Belief(up, age, model.belief[list(rows)], zeros, zeros, np.zeros(len(up)))
+    return Belief(up, age, regimes, zeros, zeros, np.zeros(len(up)))
 
 
-def _lives(model: Regimes, weights: Floats, tick: float) -> Floats:
+def _lives(chain: Floats, tick: float) -> Floats:
     """Mean time to the end of an up spell from each (band, regime): one linear system."""
-    hazard = model.hazard_for(tick)[:, UP].T
-    bands, regimes = hazard.shape
-    redraw = model.redraw_for(tick)
-    redrawn = np.diag(1 - redraw) + redraw[:, None] * weights[None, :]
-    ageing = model.ageing(tick)
-    stay = np.zeros((bands, regimes, bands, regimes))
-    for band in range(bands):
-        continuing = (1 - hazard[band])[:, None] * redrawn
-        stay[band, :, min(band + 1, bands - 1)] += ageing[band] * continuing
-        stay[band, :, band] += (1 - ageing[band]) * continuing
-    size = bands * regimes
-    lives = np.linalg.solve(np.eye(size) - stay.reshape(size, size), np.full(size, tick))
-    return np.asarray(lives.reshape(bands, regimes))
+    size = len(chain) // 2
+    return np.asarray(np.linalg.solve(np.eye(size) - chain[size:, size:], np.full(size, tick)))
+
+
+def _odds(chain: Floats, regimes: int) -> Floats:
+    """Odds of the regimes in each state, in the long run."""
+    system = chain.T - np.eye(len(chain))
+    system[-1] = 1.0
+    shares = np.linalg.solve(system, np.eye(len(chain))[-1]).reshape(2, -1, regimes).sum(1)
+    return np.asarray(shares / shares.sum(1, keepdims=True))

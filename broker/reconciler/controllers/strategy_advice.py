@@ -190,10 +190,11 @@ class Strategist:
         family = {
             pool: bits for pool, bits in related_history.available.items() if not all(bits)
         }  # else perhaps unpolled
+        priced = past if past.ticks else self._history(offers, began + self._tick, self._tick, self._tick)
         steady = choices.steady
         price = {
             pool: [amount * steady.nodes * _price_factor(choices, pool) for amount in prices]
-            for pool, prices in {**past.price, **related_history.price}.items()
+            for pool, prices in {**priced.price, **related_history.price}.items()
             if pool in family or pool in past.available
         }
         return session_for(

@@ -21,10 +21,10 @@ def test_history_gives_a_plan_for_one_pool_and_for_several() -> None:
 
 def test_several_pools_learn_from_their_family_while_their_own_record_is_thin() -> None:
     thin = {"a": [True] * 60 + [False] * 3, "b": [True] * 63}
-    price = {**PRICE, "c": PRICE["a"]}
+    price = {**PRICE, "c": PRICE["a"] * 2}
     _, why = session_for(TASK, ["a", "b"], thin, price, gap=600.0, on_demand_price=3.0)
-    assert "too few spells" in why
-    course, why = session_for(TASK, ["a", "b"], {**thin, "c": HISTORY["a"]}, price, gap=600.0, on_demand_price=3.0)
+    assert "habits of other recorded pools" in why
+    course, why = session_for(TASK, ["a", "b"], {**thin, "c": HISTORY["a"] * 2}, price, gap=600.0, on_demand_price=3.0)
     assert why == "planned"
     now = Situation(0.0, TASK.work, Mode.IDLE, None, 0.0, {"b": 1.0}, 3.0)
     assert course.decide(now).pool == "b"
@@ -34,18 +34,19 @@ def test_several_pools_learn_from_their_family_while_their_own_record_is_thin() 
     assert (course.plan.value == alone.plan.value).all()  # type: ignore[attr-defined]  # planned courses have one
 
 
-@pytest.mark.parametrize(
-    ("pools", "age", "says"),
-    [
-        (["a"], 7 * HOUR, "ends 7.0 h before"),
-        (["c"], 0.0, "without a history"),
-        ([], 0.0, "without a history"),
-    ],
-)
-def test_without_a_basis_it_is_uniform_progress(pools: list[str], age: float, says: str) -> None:
-    course, why = session_for(TASK, pools, HISTORY, PRICE, gap=600.0, on_demand_price=3.0, age=age)
+@pytest.mark.parametrize("pools", [["c"], []])
+def test_without_a_basis_it_is_uniform_progress(pools: list[str]) -> None:
+    course, why = session_for(TASK, pools, HISTORY, PRICE, gap=600.0, on_demand_price=3.0)
     assert isinstance(course, UniformProgress)
-    assert says in why
+    assert "without a history" in why
+
+
+@pytest.mark.parametrize("thin", [[], [True] * 60])
+def test_one_pool_with_little_history_is_planned_on_others(thin: list[bool]) -> None:
+    course, why = session_for(TASK, ["a"], {"a": thin}, {"a": [1.0]}, gap=600.0, on_demand_price=3.0)
+    assert "habits of other recorded pools" in why
+    now = Situation(0.0, TASK.work, Mode.IDLE, None, 0.0, {"a": 1.0}, 3.0)
+    assert course.decide(now).mode is Mode.SPOT
 
 
 def test_a_job_of_weeks_gets_a_plan_of_bounded_size() -> None:

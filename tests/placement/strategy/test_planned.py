@@ -7,9 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.placement.strategy.planned_session import learn, prepare, start
-from broker.placement.strategy.situation import Mode, Situation, StrategySession, StrategyTask, UniformProgress
+from broker.placement.strategy.planned_session import PlannedSession, learn, prepare, start
+from broker.placement.strategy.regimes import shipped_prior
+from broker.placement.strategy.situation import (
+    Mode,
+    Situation,
+    StrategySession,
+    StrategyTask,
+    UniformProgress,
+)
 from tests.counts import FULL
+from tests.lab.optimum import optimum
 from tests.lab.replay import PoolRecord, ReplayMarket, ReplayStep, replay
 
 HOUR = 3600.0
@@ -29,7 +37,7 @@ def market(*pools: list[bool], prices: tuple[float, ...] = (1.0, 1.0)) -> Replay
 
 
 def course(history: dict[str, list[bool]], pools: list[str], task: StrategyTask, price: float = 1.0) -> StrategySession:
-    prices = {pool: [price] * len(bits) for pool, bits in history.items()}
+    prices = {pool: [price] * max(len(bits), 1) for pool, bits in history.items()}
     learned = learn(history, prices, TICK, market=pools if len(pools) > 1 else ())
     return start(prepare(learned, pools, task, 3.0), task)
 
@@ -76,10 +84,71 @@ def test_with_plenty_of_slack_and_good_history_it_costs_less_than_uniform_progre
     assert planned < replay(now, 0, job, UniformProgress(job)).cost
 
 
-@pytest.mark.parametrize("history", [[], [True], [True] * 500, [False] * 500])
-def test_without_enough_history_it_is_uniform_progress(history: list[bool]) -> None:
-    job = task()
-    assert isinstance(course({"a": history}, ["a"], job), UniformProgress)
+@pytest.mark.parametrize("history", [[], [True], [True] * 500, [False] * 500, spells(*([2, 1] * 29))])
+def test_with_little_history_a_job_is_planned_on_the_prior(history: list[bool]) -> None:
+    session = course({"a": history}, ["a"], task())
+    assert isinstance(session, PlannedSession)
+    assert session.plan.value.shape[-1] == 60  # of the prior's five regimes
+
+
+def test_several_pools_without_a_history_are_one_market_that_has_capacity_while_any_has() -> None:
+    session = course({"a": [], "b": []}, ["a", "b"], task())
+    assert isinstance(session, PlannedSession)
+    session.see({"b": 1.0})
+    assert session.belief.up.tolist() == [0, 1]
+    assert session.market_belief is not None
+    assert session.market_belief.up.tolist() == [1]
+    log: list[ReplayStep] = []
+    now = market([True] * 100, [True] * 100, prices=(1.0, 0.9))
+    assert not replay(now, 0, task(), course({"a": [], "b": []}, ["a", "b"], task()), log).missed
+    assert log[0].decision.pool == "b"
+
+
+def test_the_first_look_at_a_pool_sets_the_belief_and_ends_no_spell() -> None:
+    for capacity, scarce, plentiful in ({}, 0.418, 0.063), ({"a": 1.0}, 0.043, 0.506):
+        session = course({"a": []}, ["a"], task())
+        assert isinstance(session, PlannedSession)
+        session.see(capacity)
+        belief = session.belief
+        assert (belief.up[0], belief.age[0], belief.ended.sum(), belief.doubt[0]) == (bool(capacity), 0, 0, 0)
+        assert belief.regimes[0, [0, 3]] == pytest.approx([scarce, plentiful], abs=0.001)
+        session.see(capacity)
+        assert session.belief.age[0] == TICK
+
+
+def test_a_thin_history_is_followed_to_its_last_tick() -> None:
+    bits = {"a": spells(2, 1, 3), "b": spells(1)}  # they end together
+    session, without = course(bits, ["a", "b"], task()), course({"a": [], "b": []}, ["a", "b"], task())
+    assert isinstance(session, PlannedSession)
+    assert isinstance(without, PlannedSession)
+    for bit in bits["a"]:
+        without.see({"a": 1.0} if bit else {})
+    assert session.belief.age.tolist() == [3 * HOUR - TICK, HOUR - TICK]
+    assert session.belief.regimes[0] == pytest.approx(without.belief.regimes[0])
+    alone = course({"b": bits["b"]}, ["b"], task())
+    assert isinstance(alone, PlannedSession)
+    assert session.belief.regimes[1] == pytest.approx(alone.belief.regimes[0])
+    assert not session.belief.seen.any()
+
+
+def test_the_shipped_prior_is_a_distribution_of_rates() -> None:
+    prior = shipped_prior()
+    assert prior.weights.sum() == pytest.approx(1)
+    assert ((prior.hazard > 0) & (prior.hazard < 1)).all()
+    assert prior.hazard.shape == (5, 2, 6)
+
+
+def test_flickering_capacity_without_history_costs_little_more_than_the_optimum() -> None:
+    job, mine, best = task(24, 30, 0.02), 0.0, 0.0
+    prepared = prepare(learn({"a": []}, {"a": [1.0]}, TICK), ["a"], job, 3.0)
+    for seed in range(4):
+        dice, bits = Random(seed), [True]
+        while len(bits) < 31 * 6:
+            bits.append(bits[-1] ^ (dice.random() < 0.5))  # spells of 20 min on average
+        now = market(bits)
+        mine += replay(now, 0, job, start(prepared, job)).cost
+        best += optimum(now, 0, job)
+    assert mine / best <= 1.05
 
 
 def test_a_pool_without_history_takes_its_family_s() -> None:

@@ -43,7 +43,7 @@ def course(recorded: ReplayMarket, start: int, task: StrategyTask) -> tuple[Stra
         task,
         sorted(pool.name for pool in recorded.pools),
         {pool.name: pool.available[:start] for pool in family},
-        {pool.name: pool.price[:start] for pool in family},
+        {pool.name: pool.price[:start] or pool.price[:1] for pool in family},
         gap=TICK,
         on_demand_price=recorded.on_demand_price,
     )
@@ -85,15 +85,18 @@ PAST = [2.0, 0.5, 1.0, 1.5, 4.0, 1.0] * 10
 NOW = [0.5, 0.5, 2.0, 1.0, 1.0 / 3, 2.0, 3.0, 0.5, 6.0, 3.0]
 
 
+OF_OTHERS = "planned on the habits of other recorded pools: too few spells on record"
+
+
 @pytest.mark.system
-@pytest.mark.parametrize(("past", "planned"), [(PAST[:24], True), ([1.0], False)])
+@pytest.mark.parametrize(("past", "reason"), [([*PAST, *PAST[:4]], "planned"), (PAST[:8], OF_OTHERS), ([], OF_OTHERS)])
 def test_the_live_broker_decides_as_the_replay_did(
-    tmp_path: Path, clock: ManualClock, past: list[float], planned: bool
+    tmp_path: Path, clock: ManualClock, past: list[float], reason: str
 ) -> None:
     history = spells(*past)
     recorded = market(history + spells(*NOW) + [True] * 100)
     live, replayed, why = both(tmp_path, clock, recorded, len(history), StrategyTask(4 * HOUR, 6 * HOUR, 720, TICK))
-    assert (why == "planned") is planned
+    assert why == reason
     assert live == replayed
     assert all(any(f"-> {mode}" in each for each in live) for mode in ("idle", "spot", "on_demand"))
 
@@ -103,17 +106,19 @@ def test_a_broker_that_is_started_anew_each_tick_decides_the_same(tmp_path: Path
     recorded = market(history + spells(*NOW) + [True] * 100)
     job = StrategyTask(2 * HOUR, 3.5 * HOUR, 720, TICK)
     live, replayed, why = both(tmp_path, clock, recorded, len(history), job, restarts=True)
-    assert why == "planned"
+    assert why == OF_OTHERS
     assert live == replayed
 
 
 @pytest.mark.system
-def test_with_two_pools_too(tmp_path: Path, clock: ManualClock) -> None:
-    history = spells(*PAST)
+@pytest.mark.parametrize(("past", "reason"), [(PAST, "planned"), ([], OF_OTHERS)])
+def test_with_two_pools_too(tmp_path: Path, clock: ManualClock, past: list[float], reason: str) -> None:
+    history = spells(*past)
     other = [not bit for bit in history]
     now = spells(*NOW)
     recorded = market(history + now + [True] * 100, other + [False] * 6 + now[: len(now) - 6] + [True] * 100)
-    live, replayed, _ = both(tmp_path, clock, recorded, len(history), StrategyTask(6 * HOUR, 8 * HOUR, 720, TICK))
+    live, replayed, why = both(tmp_path, clock, recorded, len(history), StrategyTask(6 * HOUR, 8 * HOUR, 720, TICK))
+    assert why == reason
     assert live == replayed
 
 
