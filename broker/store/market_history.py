@@ -14,7 +14,7 @@ from broker.store.engine.database import Database, reads
 from broker.store.engine.fields import from_micros, to_micros
 from broker.store.engine.statements import batches, values_of
 from broker.store.jobs.reader import StoreReader
-from broker.store.market import availability_history, document_cache, polls, retention
+from broker.store.market import availability_history, polls, retention
 from broker.store.market.doubts import ENDED
 from broker.store.market.market import SERIES, conditions
 from broker.store.market.offer_rows import OFFER_COLUMNS, OFFER_QUERY, POOL_COLUMNS, to_offers
@@ -256,7 +256,7 @@ class MarketHistory:
     attempts = reads(availability_history.attempts)
     poll_runs = reads(polls.poll_runs)
     freshness = reads(_freshness)
-    kept_answers = reads(document_cache.cached_answers)
+    kept_answers = reads(polls.cached_answers)
 
     def prune(self, before: datetime, *, dry_run: bool = False) -> PrunedPriceHistory:
         """Delete the market's history before that moment.

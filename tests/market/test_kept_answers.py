@@ -17,7 +17,7 @@ from broker.core.values.money import Money
 from broker.market.poller import PollRequest, PollResult, PollSession
 from broker.market.suspicion import Suspicion
 from broker.store import Store
-from broker.store.market import document_cache
+from broker.store.market import polls
 from broker.store.records import PollStatus
 from providers.aws.provider import Aws
 from providers.aws.settings import AwsSettings
@@ -95,7 +95,7 @@ def test_a_document_that_changed_is_read(files: Files, store: Store, poll: Poll)
 
 
 def another_version(store: Store, clock: ManualClock, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(document_cache, "own_version", lambda: "another")
+    patch.setattr(polls, "own_version", lambda: "another")
 
 
 def too_long_ago(store: Store, clock: ManualClock, patch: pytest.MonkeyPatch) -> None:

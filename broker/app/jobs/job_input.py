@@ -13,7 +13,7 @@ from broker.core.documents import MAX_BYTES, print_document
 from broker.core.errors import InvalidInput, closest
 from broker.core.job.file import parse_job, parse_jobs
 from broker.core.job.file.reading import JobOverrides
-from broker.core.job.file.repository import Repository, pin, repository_of_setup
+from broker.core.job.file.schema import Repository, pin, repository_of_setup
 from broker.core.job.foreign import convert, format_name
 from broker.core.job.foreign.conversion import Conversion
 from broker.core.job.jobs import Job

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from weakref import WeakKeyDictionary
 
 from broker.app.jobs.preview import PlanBasis, Preview, plan_job
+from broker.app.market.experience import needs_conversion
 from broker.app.market.market import is_fresh, wants_sandbox
-from broker.app.market.pace import needs_conversion
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.job.jobs import Job
@@ -21,7 +21,7 @@ from broker.core.market.offers import BOUGHT
 from broker.core.policy.policy import Answer, LiveAttempt
 from broker.core.ports import PolicySet
 from broker.reconciler.admission.admission import Admission
-from broker.store.market.plan_stamp import PlanStamp
+from broker.store.market.market import PlanStamp
 
 _LIFETIME = timedelta(seconds=2)  # broker time; the times of a plan may be late by this much
 # The number of newest plans kept, and of offers in a kept plan: if any machine serves, a plan has the whole market.

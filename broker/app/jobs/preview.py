@@ -46,8 +46,7 @@ from broker.placement.pricing.time_value import is_start_flexible
 from broker.placement.remedies import NEAREST_LAST, matching_otherwise, remedy, without_exclusion
 from broker.placement.wait_for_reserved import WaitForReserved
 from broker.reconciler.admission.admission import Admission, admit, as_if_unoccupied, denials, subtract_occupied
-from broker.reconciler.admission.facts import facts_of, occupied_in
-from broker.reconciler.admission.paid_capacity import wait_for_paid
+from broker.reconciler.admission.facts import facts_of, occupied_in, wait_for_paid
 from broker.reconciler.controllers.placement import PlacementController
 from broker.reconciler.controllers.strategy_advice import Strategist
 

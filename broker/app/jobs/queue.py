@@ -11,8 +11,8 @@ from functools import reduce
 from typing import Any
 
 from broker.app.assumptions import active_assumptions
+from broker.app.market.experience import needs_conversion, paces_for
 from broker.app.market.market import market_for, query_for, subtract_other_stores
-from broker.app.market.pace import needs_conversion, paces_for
 from broker.app.market.recorded_capacity import ANY_ENGINE, is_recorded, recorded_offers, unreached_capacity_notes
 from broker.app.wiring import Broker
 from broker.core.actors import Actor

@@ -13,7 +13,7 @@ from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.job.arrays import JobArray
-from broker.core.job.file.repository import unpin
+from broker.core.job.file.schema import unpin
 from broker.core.job.jobs import Job, ResumePoint
 from broker.reconciler.progress import remaining_work
 

@@ -189,8 +189,10 @@ def market_for(
         freshen(broker, sandbox=wants_sandbox(job))
         with broker.store.reading() as reader:
             return market_for(broker, job, policy, by_carbon=by_carbon, reader=reader)
-    from broker.app.market.pace import paces_for  # slow to import, and listings of offers do not need them
-    from broker.app.market.risk import risks
+    from broker.app.market.experience import (
+        paces_for,  # slow to import, and listings of offers do not need them
+        risks,
+    )
     from broker.placement.planner import PlanInputs
 
     query = query_for(job)

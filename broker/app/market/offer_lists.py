@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from broker.app.market.experience import risks
 from broker.app.market.market import find_offers
 from broker.app.market.offer_documents import OfferGroupList, OfferGroupResult, OfferList, OfferRiskList, OfferWithRisk
 from broker.app.market.offer_rows import ListedOffer, OfferFilter, count_hidden_old, matching_rows, sort_key
-from broker.app.market.risk import risks
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.accelerators import nearest

@@ -20,8 +20,7 @@ from broker.placement.planner import MarketFor, PlanInputs, make_plan
 from broker.placement.wait_for_reserved import WaitForReserved
 from broker.reconciler.admission.admission import action_for, denials, is_still_free, re_place, subtract_occupied
 from broker.reconciler.admission.approvals import approve_by_standing_grants, ask, mark_as_request, usable_balances
-from broker.reconciler.admission.facts import facts_of
-from broker.reconciler.admission.paid_capacity import wait_for_paid
+from broker.reconciler.admission.facts import facts_of, wait_for_paid
 from broker.reconciler.admission.records import (
     decision_of,
     held_of,

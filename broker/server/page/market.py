@@ -7,11 +7,11 @@ from urllib.parse import urlencode
 from fastapi import Query
 from fastapi.responses import Response
 
+from broker.app.market.experience import risks
 from broker.app.market.offer_documents import OfferResult, RiskResult
 from broker.app.market.offer_rows import OfferFilter
 from broker.app.market.price_documents import PriceSeries
 from broker.app.market.price_history import price_histories
-from broker.app.market.risk import risks
 from broker.app.use_cases import approvals, market
 from broker.core.market.offers import CapacityType
 from broker.server.page.charts import HEIGHT, WIDTH, price_curve

@@ -39,9 +39,9 @@ from broker.store.ledger import (
 )
 from broker.store.ledger.machine_time import MachineTime
 from broker.store.ledger.spending import SpendingPeriod
-from broker.store.market import holdings, market, plan_stamp, polls
+from broker.store.market import holdings, market, polls
 from broker.store.market.holdings import HeldWork
-from broker.store.market.plan_stamp import PlanStamp
+from broker.store.market.market import PlanStamp
 from broker.store.policy import approvals, policies
 from broker.store.purchases import purchases
 from broker.store.schema.jobs import IS_JOB_END, UNCLOSED, VIEW_COLUMNS, AttemptEventRow, JobRow, SettingRow
@@ -288,7 +288,7 @@ class StoreReader:
     def plan_stamp(self) -> PlanStamp:
         """The stamp of the inputs of plans, from one query; later queries of its parts reuse it."""
         if self._stamp is None:
-            self._stamp = plan_stamp.plan_stamp(self._connection)
+            self._stamp = market.plan_stamp(self._connection)
         return self._stamp
 
     in_hand = query(holdings.in_hand)

@@ -1,12 +1,13 @@
-"""Queries of the market tables: current offers, offers that a query omits, and price series."""
+"""Queries of the market tables: current offers, offers that a query omits, and price series; and the inputs of a
+store's plans, except the job and the running attempts, as one small value."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, case, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, case, exists, func, select, text
 
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import MoneyKind, Offer, OfferQuery
@@ -14,7 +15,9 @@ from broker.core.values.money import Money
 from broker.store.engine.fields import from_micros, to_micros
 from broker.store.engine.statements import cached_statement, one_of
 from broker.store.market.offer_rows import OFFER_QUERY, to_offers
-from broker.store.schema.market import OfferRow, PoolRow, PriceChangeRow
+from broker.store.schema.jobs import SettingRow
+from broker.store.schema.market import HoldingRow, OfferRow, PoolRow, PriceAcceptanceRow, PriceChangeRow, PurchaseRow
+from broker.store.schema.policy import PolicySetRow
 
 CPU = "cpu"  # as an accelerator in a query: machines without one
 _CURRENT = and_(OfferRow.ended_at.is_(None), ~OfferRow.superseded)
@@ -154,3 +157,49 @@ def price_series(connection: Connection, offer: Offer, start: datetime, end: dat
     later = connection.execute(_LATER, {**parameters, "end": to_micros(end)}).all()
     rows = ([first] if first else []) + list(later)
     return [(from_micros(row.at), Money(row.micros) + offer.disk) for row in rows]
+
+
+CHANGED = "market_changed"
+"""The setting with the number of the newest poll that changed more than the dates of offers."""
+_RECORD = text(
+    "INSERT INTO setting (key, value) VALUES (:key, :run) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStamp:
+    """Equal stamps of one store mean equal offers and policies.
+
+    ``policy``: the number of the version in force, 0 for none; ``runs``: the URL of the run store; ``changed``,
+    ``accepted``: the numbers of the newest poll that changed more than the dates of offers, and of the newest
+    acceptance of suspicious offers. ``owns``: capacity is recorded or being bought, whose offers change with time.
+    """
+
+    policy: int
+    runs: str | None
+    changed: str | None
+    accepted: int
+    owns: bool
+
+
+_STAMP = select(
+    select(func.coalesce(func.max(PolicySetRow.number), 0)).scalar_subquery(),
+    select(SettingRow.value).where(SettingRow.key == "runs").scalar_subquery(),
+    select(SettingRow.value).where(SettingRow.key == CHANGED).scalar_subquery(),
+    select(func.coalesce(func.max(PriceAcceptanceRow.number), 0)).scalar_subquery(),
+    exists(select(HoldingRow.number)),
+    exists(select(PurchaseRow.id).where(~PurchaseRow.closed)),
+)
+
+
+def record_change(connection: Connection, run: int) -> None:
+    """Record that offers changed, so that earlier plans are outdated.
+
+    ``run``: the number of the poll that found it.
+    """
+    connection.execute(_RECORD, {"key": CHANGED, "run": str(run)})
+
+
+def plan_stamp(connection: Connection) -> PlanStamp:
+    policy, runs, changed, accepted, has_holdings, has_purchases = connection.execute(_STAMP).one()
+    return PlanStamp(policy, runs, changed, accepted, bool(has_holdings or has_purchases))

@@ -1,4 +1,5 @@
-"""Stores one poll: current offers, changes of price or availability, and the poll itself.
+"""Stores one poll: current offers, changes of price or availability, and the poll itself; and the
+documents of providers that a poll need not download again.
 
 Records dated in the future after a fast clock was set back get the present date: otherwise such a price would take
 effect at its future date, and count as fresh until then.
@@ -8,7 +9,8 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from hashlib import sha256
 from itertools import groupby
 from types import SimpleNamespace
 from typing import Any
@@ -29,12 +31,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import aliased
 
+from broker.core.extras import own_version
+from broker.core.market.cached_answers import CachedAnswer
 from broker.core.market.market_judge import OddPrice
 from broker.core.market.offers import Availability, Doubt, Offer
+from broker.core.values.money import in_microseconds
 from broker.store.engine.fields import to_micros, value_of
 from broker.store.engine.statements import batches, values_of
-from broker.store.market import document_cache
 from broker.store.market.doubts import ENDED, PriceDoubts, answer_counts, forget_levels, mark_missing
+from broker.store.market.market import record_change
 from broker.store.market.offer_rows import (
     DOUBT_AT,
     ENDED_AT,
@@ -45,10 +50,55 @@ from broker.store.market.offer_rows import (
     offer_values,
     pool_columns,
 )
-from broker.store.market.plan_stamp import record_change
 from broker.store.records import CONVERTED, PollDetails, PollRun, PollStatus
-from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceChangeRow, SignalChangeRow
+from broker.store.schema.market import KeptAnswerRow, OfferRow, PollRunRow, PoolRow, PriceChangeRow, SignalChangeRow
 from broker.store.schema.row import columns_of
+
+# After this time a document is read again, whatever its server says: a wrong "not modified" must not hold forever.
+_LONGEST = in_microseconds(timedelta(days=7))
+
+
+def cached_answers(connection: Connection, provider: str, now: datetime) -> dict[str, CachedAnswer]:
+    """The documents that polls of ``provider`` stored, by address.
+
+    Omits those of another version of gpubroker, those older than a week at ``now``, and damaged ones: they are read
+    again.
+    """
+    rows = connection.execute(
+        select(*columns_of(KeptAnswerRow, "address", "etag", "last_modified", "content", "digest")).where(
+            KeptAnswerRow.provider == provider,
+            KeptAnswerRow.version == own_version(),
+            KeptAnswerRow.at.between(to_micros(now) - _LONGEST, to_micros(now)),
+        )
+    )
+    return {
+        row.address: CachedAnswer(row.etag, row.last_modified, row.content)
+        for row in rows
+        if sha256(row.content).hexdigest() == row.digest
+    }
+
+
+def keep_answers(connection: Connection, provider: str, answers: Mapping[str, CachedAnswer], now: int) -> None:
+    """Store these documents; deletes earlier ones of the same addresses and those that are too old."""
+    if not answers:
+        return
+    old = KeptAnswerRow.address.in_(list(answers)) | ~KeptAnswerRow.at.between(now - _LONGEST, now)
+    connection.execute(delete(KeptAnswerRow).where(KeptAnswerRow.provider == provider, old))
+    rows = [
+        {
+            "provider": provider,
+            "address": address,
+            "at": now,
+            "version": own_version(),
+            "etag": answer.etag,
+            "last_modified": answer.last_modified,
+            "digest": sha256(answer.content).hexdigest(),
+            "content": answer.content,
+        }
+        for address, answer in answers.items()
+    ]
+    connection.execute(insert(KeptAnswerRow), rows)
+
 
 # Codes of `price_change.availability`, besides ENDED.
 CODES = {
@@ -160,7 +210,7 @@ def record_poll(
     _insert_new(connection, writes, provider)
     _write(connection, writes)
     _record_changes(connection, writes)
-    document_cache.keep(connection, provider, {} if status is PollStatus.SUSPECT else details.get("answers", {}), now)
+    keep_answers(connection, provider, {} if status is PollStatus.SUSPECT else details.get("answers", {}), now)
     samples = _samples(connection, provider, details.get("samples") or {}, complete=complete)
     row: dict[str, Any] = {"provider": provider, "complete": complete, "status": status.value, "error": error}
     row |= {"hint": hint, "gone": len(writes.ended), "samples": json.dumps(samples)}

@@ -8,7 +8,7 @@ import pytest
 
 from broker.app.jobs.job_input import pin_commit
 from broker.core.job.file import parse_job
-from broker.core.job.file.repository import unpin
+from broker.core.job.file.schema import unpin
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 

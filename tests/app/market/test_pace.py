@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from broker.app.market.pace import needs_conversion, paces
+from broker.app.market.experience import needs_conversion, paces
 from broker.core.events import events as ev
 from broker.core.events.agent_events import CheckpointSaved, Claimed, CommandStarted, Restored
 from broker.core.events.events import Event

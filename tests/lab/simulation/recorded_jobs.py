@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from broker.app.market.experience import risks
 from broker.app.market.market import wants_sandbox
-from broker.app.market.risk import risks
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.events.views import AttemptView, JobView

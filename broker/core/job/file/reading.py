@@ -12,8 +12,7 @@ from broker.core.documents import Document, Path, read_document, read_documents
 from broker.core.errors import JOB_FILE, InvalidInput, Problem, did_you_mean, unknown_team_text
 from broker.core.job.file.arrays import original_texts
 from broker.core.job.file.machines import NOT_SPOT, machine_requests
-from broker.core.job.file.repository import Repository
-from broker.core.job.file.schema import JobFile, ModelSection, Resources
+from broker.core.job.file.schema import JobFile, ModelSection, Repository, Resources
 from broker.core.job.file.skypilot_fields import (
     REMOVED_RESOURCE_KEYS,
     STORAGE_KEYS,

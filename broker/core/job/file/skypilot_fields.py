@@ -14,7 +14,7 @@ SkyPilot writes Python's (``1.1``, ``True``); a variable without a value in a pa
 results to keep, not a bucket with an estimated size.
 
 Not started here: files without `run` (a cluster to work on: `gpubroker dev`) and job groups (`execution: parallel`).
-Pipelines, files of several documents, are read by `reading.py`; a Git repository as ``workdir`` by `repository.py`.
+Pipelines, files of several documents, are read by `reading.py`; a Git repository as ``workdir`` by `schema.py`.
 """
 
 import re

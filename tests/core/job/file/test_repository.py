@@ -10,7 +10,7 @@ import pytest
 
 from broker.core.errors import InvalidInput
 from broker.core.job.file import parse_job
-from broker.core.job.file.repository import Repository, pin, repository_of_setup, unpin
+from broker.core.job.file.schema import Repository, pin, repository_of_setup, unpin
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 GIT = {

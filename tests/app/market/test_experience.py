@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.app.market import risk
+from broker.app.market import experience
 from broker.app.wiring import Broker
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause
@@ -61,9 +61,9 @@ def ran(broker: Broker, where: Offer, hours: float, cause: Cause, name: str = "j
 
 def test_nothing_seen_nothing_changes(broker: Broker) -> None:
     told(broker, 1, offer(availability=Availability.UNKNOWN), offer("b", interruption_rate=0.3))
-    risks = risk.risks(broker, OfferQuery(accelerators=("L4",)))
+    risks = experience.risks(broker, OfferQuery(accelerators=("L4",)))
     assert risks(offer()) == interruption_rate(offer())
-    assert risk.risks(broker, H100)(offer("b", interruption_rate=0.3)) == pytest.approx(0.3, rel=0.1)
+    assert experience.risks(broker, H100)(offer("b", interruption_rate=0.3)) == pytest.approx(0.3, rel=0.1)
 
 
 def test_spot_that_comes_and_goes(broker: Broker) -> None:
@@ -71,7 +71,7 @@ def test_spot_that_comes_and_goes(broker: Broker) -> None:
         gone = offer(availability=Availability.UNAVAILABLE)
         told(broker, hour, offer(), offer("b"))
         told(broker, hour - 0.5, gone, offer("b"))
-    found = risk.risks(broker, H100)
+    found = experience.risks(broker, H100)
     wild, calm = found.of(offer()), found.of(offer("b"))
     assert (wild.basis, wild.own.losses, round(wild.own.hours)) == (HazardBasis.OWN, 40, 20)
     assert calm.own.losses == 0
@@ -83,7 +83,7 @@ def test_spot_that_comes_and_goes(broker: Broker) -> None:
 def test_stretches_older_than_the_window_are_not_forgotten(broker: Broker) -> None:
     told(broker, 24 * 60, offer())
     told(broker, 0, offer())
-    found = risk.risks(broker, H100).of(offer())
+    found = experience.risks(broker, H100).of(offer())
     assert round(found.own.hours) == 21 * 24
 
 
@@ -91,7 +91,7 @@ def test_what_is_no_longer_told_of_is_away(broker: Broker) -> None:
     told(broker, 10, offer(), offer("b"))
     told(broker, 6, offer("b"))
     told(broker, 0, offer("b"))
-    found = risk.risks(broker, H100).of(offer())
+    found = experience.risks(broker, H100).of(offer())
     assert found.own.losses == 1
     assert found.own.hours == pytest.approx(4)
 
@@ -100,7 +100,7 @@ def test_a_sold_out_type_is_no_danger_to_what_runs_on_demand(broker: Broker) -> 
     steady = offer(capacity_type=CapacityType.ON_DEMAND)
     told(broker, 10, steady)
     told(broker, 5, offer(capacity_type=CapacityType.ON_DEMAND, availability=Availability.UNAVAILABLE))
-    assert risk.risks(broker, H100)(steady) == interruption_rate(steady)
+    assert experience.risks(broker, H100)(steady) == interruption_rate(steady)
 
 
 def test_our_own_attempts_count(broker: Broker) -> None:
@@ -109,14 +109,14 @@ def test_our_own_attempts_count(broker: Broker) -> None:
     ran(broker, owned, 20, Cause.MACHINE_LOST)
     ran(broker, offer(), 5, Cause.PREEMPTED, "k")
     ran(broker, offer("b"), 5, Cause.COMPLETED, "l")
-    found = risk.risks(broker, H100)
+    found = experience.risks(broker, H100)
     assert found(owned) > 5 * interruption_rate(owned)
     assert found.of(offer()).own.losses == 1
     assert found.of(offer()).own.hours == pytest.approx(5)
     assert found.of(offer("b")).own.losses == 0
     assert found.of(offer("b")).own.hours == pytest.approx(5)
     assert found(offer()) > found(offer("b"))
-    assert risk.risks(broker, OfferQuery(accelerators=("L4",))).of(offer()).own.hours == 0
+    assert experience.risks(broker, OfferQuery(accelerators=("L4",))).of(offer()).own.hours == 0
 
 
 def refused(broker: Broker, where: Offer, hours_ago: float, name: str) -> None:
@@ -133,18 +133,18 @@ def test_refusals_show_that_a_pool_stays_away(broker: Broker) -> None:
     """On demand, too, where nobody reports availability: 40 hours without capacity, then machines again."""
     there = offer(capacity_type=CapacityType.ON_DEMAND, availability=Availability.UNKNOWN)
     told(broker, 50, there)
-    before = risk.risks(broker, H100, NOW).away(there)
+    before = experience.risks(broker, H100, NOW).away(there)
     for number, hours in enumerate((45, 30, 10, 5.5)):
         refused(broker, there, hours, f"r{number}")
-    still = risk.risks(broker, H100, NOW).away(there)
+    still = experience.risks(broker, H100, NOW).away(there)
     assert still > 3 * before
     ran(broker, there, 5, Cause.COMPLETED)
-    again = risk.risks(broker, H100, NOW).away(there)
+    again = experience.risks(broker, H100, NOW).away(there)
     assert before < again < still, "an absence that ended is shorter than one that may go on"
 
 
 def test_one_refusal_alone_tells_no_length(broker: Broker) -> None:
     told(broker, 50, offer())
-    before = risk.risks(broker, H100, NOW).away(offer())
+    before = experience.risks(broker, H100, NOW).away(offer())
     refused(broker, offer(), 5, "r")
-    assert risk.risks(broker, H100, NOW).away(offer()) == before
+    assert experience.risks(broker, H100, NOW).away(offer()) == before
