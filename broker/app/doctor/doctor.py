@@ -14,8 +14,8 @@ from broker.app.alerts import notify
 from broker.app.billing.report import ledger_faults
 from broker.app.clouds import CLOUD_PROGRAMS, KUBERNETES_PROGRAMS, doctor_findings, is_installed
 from broker.app.jobs import background
-from broker.app.jobs.disk_space import MIN_FREE_BYTES
 from broker.app.providers import DoctorFinding, Health, provider_findings
+from broker.app.runs_root import MIN_FREE_BYTES
 from broker.app.service import autostart
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, RetryLater, StoreProblem

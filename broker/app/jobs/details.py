@@ -11,11 +11,10 @@ from broker.agent.formats import Intervals
 from broker.app.jobs import jobs
 from broker.app.jobs.background import leader_objection
 from broker.app.jobs.bills import Bill, bill_of, bills_of, costs_of
-from broker.app.jobs.disk_space import full_disks
 from broker.app.jobs.documents import AttemptDetails, AttemptList, FailedTask, JobDetails, JobList, UnreadableResult
 from broker.app.jobs.history_documents import JobHistory, PlacementDecision, PlacementDecisions
 from broker.app.jobs.retention import retention_ends
-from broker.app.runs_root import run_folders
+from broker.app.runs_root import full_disks, run_folders
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, StoreProblem
 from broker.core.events.agent_events import ResourceUse

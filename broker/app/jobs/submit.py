@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 
 from broker.app.jobs import arrays, background
 from broker.app.jobs.alternatives import denial_error, max_cost_error, max_duration_error, no_placement_error
-from broker.app.jobs.disk_space import check_space
 from broker.app.jobs.jobs import MAX_EARLIER_SESSIONS, refuse_second_session
 from broker.app.jobs.plan_cache import ReusablePlan, plan_by_class, reusable_plan
 from broker.app.jobs.predecessors import record_dependent_job, resolve_predecessors
@@ -31,7 +30,7 @@ from broker.app.jobs.resume import complete_resume_point
 from broker.app.jobs.sealed_secrets import erase, missing_secrets, seal_secrets
 from broker.app.jobs.snapshots import check_snapshot_exists, take_snapshot
 from broker.app.market.market import fresh_reading, wants_sandbox
-from broker.app.runs_root import check_or_claim
+from broker.app.runs_root import check_or_claim, check_space
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, CommitUnknown, InvalidInput, NotAllowed, StoreProblem

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import Connection, event
 
-from broker.app.jobs import disk_space
+from broker.app import runs_root
 from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, StoreProblem
@@ -60,14 +60,14 @@ def test_a_full_disk_under_the_store_or_the_run_folders(
     broker: Broker, disk: Callable[[dict[Path, int]], None], tmp_path: Path
 ) -> None:
     for folder, setting in ((tmp_path, "GPUBROKER_STORE"), (tmp_path / "runs", "GPUBROKER_RUNS")):
-        disk({folder: disk_space.MIN_FREE_BYTES - 1})
+        disk({folder: runs_root.MIN_FREE_BYTES - 1})
         with pytest.raises(StoreProblem, match="no room for another job: 50 MB are free; expected 50 MB") as refused:
             submit(broker, job(broker), by=ANN)
         assert refused.value.where == str(folder)
         assert setting in refused.value.hint
         assert refused.value.exit_code == 2
     nothing_stored_or_held(broker)
-    disk({tmp_path: disk_space.MIN_FREE_BYTES, tmp_path / "runs": disk_space.MIN_FREE_BYTES})
+    disk({tmp_path: runs_root.MIN_FREE_BYTES, tmp_path / "runs": runs_root.MIN_FREE_BYTES})
     assert submit(broker, job(broker), by=ANN).attempts
 
 
