@@ -122,6 +122,7 @@ def test_what_makes_no_sense_is_refused(gpubroker: Any, market: datetime) -> Non
         (("--last", "soon"), "expected a duration"),
         (("--last", "3d", "--from", "2026-01-01"), "give --last, or"),
         (("--from", "2026-03-01", "--to", "2026-02-01"), "before it begins"),
+        (("--from", "2099-01-01"), "in the future"),
     ):
         done = gpubroker("prices", "history", *arguments)
         assert done.code == 2, arguments
