@@ -398,6 +398,11 @@ def _place(job: Job, by: Actor, market: PlanInputs, basis: PlanBasis) -> Preview
     if waiting is not None:
         free_plan = plan_when_free([offer for offer, _ in market.coming])
         waits, best_plan = True, replace(free_plan, notes=(*free_plan.notes, f"it {waiting.why}"))
+    estimate = _estimate(job, best_plan, market, now, denials(policy, action, facts, for_estimate=True))
+    if estimate is not None and not estimate.placements:
+        if Reason.DENIED_BY_POLICY in estimate.reasons():  # no setup helps then
+            best_plan = replace(best_plan, rejections=estimate.rejections)
+        estimate = None
     best_plan = replace(best_plan, offers_seen=best_plan.offers_seen + sum(market.left_out.values()))
     return Preview(
         job=job,
@@ -412,21 +417,20 @@ def _place(job: Job, by: Actor, market: PlanInputs, basis: PlanBasis) -> Preview
         budgets=policy.budgets(job, by.identity),
         occupied=live,
         market=market,
-        estimate=_estimate(job, best_plan, market, now, denials(policy, action, facts, for_estimate=True)),
+        estimate=estimate,
         machines=machine_use(market.offers, live),
     )
 
 
 def _estimate(job: Job, actual_plan: Plan, market: PlanInputs, now: datetime, deny: Deny | None) -> Plan | None:
     """The plan with every engine installed and in reach of the run folders, an engine for recorded capacity, and
-    reference prices allowed, without what the policies ``deny``; None unless the job can start only then."""
+    reference prices allowed, without what the policies ``deny``; None if the lack of them does not matter."""
     if actual_plan.placements or not (actual_plan.reasons() & MISSING_SETUP or any(map(is_recorded, market.offers))):
         return None
     reachable_offers = [replace(offer, engine=ANY_ENGINE) if is_recorded(offer) else offer for offer in market.offers]
     conditions = _conditions_with_all_engines(job, replace(market, offers=reachable_offers))
     open_conditions = replace(conditions, allow_reference_prices=True)
-    plan = make_plan(job, reachable_offers, now=now, submitted_at=now, conditions=open_conditions, deny=deny)
-    return plan if plan.placements else None
+    return make_plan(job, reachable_offers, now=now, submitted_at=now, conditions=open_conditions, deny=deny)
 
 
 def _conditions_with_all_engines(job: Job, market: PlanInputs) -> Conditions:

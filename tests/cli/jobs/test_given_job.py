@@ -201,6 +201,10 @@ def test_an_estimate_says_its_order_and_leaves_out_what_a_policy_denies(gpubroke
     judged = gpubroker("plan", file, "--limit", "100", "--json").json
     assert 0 < judged["estimated"] < len(rates)
     assert all(float(one["rate_per_hour"]) <= 8 * cap + 0.04 for one in judged["estimate"])
+    policy.write_text("version: 1\nguardrails: [{name: dear, max_price_per_gpu_hour: $0.01}]\n")
+    assert gpubroker("policy", "apply", policy, "--yes").code == 0
+    denied = gpubroker("plan", file, "--json").json
+    assert (denied["estimated"], "denied_by_policy" in {each["reason"] for each in denied["reasons"]}) == (0, True)
 
 
 def test_a_limit_that_is_too_short_for_the_work_is_a_mistake(gpubroker: Run, tmp_path: Path) -> None:
