@@ -219,7 +219,7 @@ def test_over_budget_exits_3_with_budget_asked_and_left(gpubroker: Any, sandbox_
     assert done.code == 3
     assert "Denied" in done.out
     assert "budget pretend of $3.00 for" in done.out
-    assert "requested; $3.00 is left" in done.out
+    assert "; $3.00 is left (" in done.out
     verdicts = gpubroker("plan", sandbox_job, "--json").json["verdict"]["verdicts"]
     (denial,) = [verdict for verdict in verdicts if verdict["answer"] == "deny"]
     assert denial["figures"]["budget"] == "pretend"
