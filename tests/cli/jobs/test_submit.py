@@ -155,7 +155,7 @@ def test_over_budget_is_refused_and_nothing_is_stored(gpubroker: Any, sandbox_jo
     done = gpubroker("submit", sandbox_job, "--yes")
     assert done.code == 3
     assert "budget pretend of $3.00" in done.err
-    assert "requested; $3.00 is left" in done.err
+    assert "; $3.00 is left" in done.err
     as_json = gpubroker("submit", sandbox_job, "--yes", "--json")
     assert as_json.code == 3
     assert as_json.json["error"]["kind"] == "not_allowed"
