@@ -100,6 +100,40 @@ def test_paths_that_are_named_are_there(document: Path) -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
+@cache
+def words_of_code() -> frozenset[str]:
+    """Every identifier of the code and its templates, and the names of all files."""
+    words = {path.name for path in tracked("*")}
+    for pattern in ("*.py", "*.toml", "*.html"):
+        words.update(*(re.findall(r"\w+", path.read_text("utf-8")) for path in tracked(pattern)))
+    return frozenset(words)
+
+
+@pytest.mark.parametrize(
+    "guide",
+    [path for path in DOCUMENTS if path.name == "README.md" or path.parent == DOCS / "contributing"],
+    ids=name_of,
+)
+def test_modules_and_names_that_guides_mention_exist(guide: Path) -> None:
+    """A README's `retail.py` is in its package, `pricing/run_model.py` anywhere; `CapacityEnd` is in the code."""
+    quoted = re.findall(r"`([^`\n]+)`", FENCE.sub("", guide.read_text("utf-8")))
+    modules = [name for name in quoted if re.fullmatch(r"[\w/]+\.py", name) and not re.search("NAME|ROOM", name)]
+    names = [name for name in quoted if re.fullmatch(r"[A-Z]\w+(\.\w+)*(\(\))?", name)]
+    paths = [f"/{name_of(path)}" for path in tracked("*.py")]
+    folder = f"/{name_of(guide.parent)}/" if guide.name == "README.md" and guide.parent != ROOT else "/"
+    missing = [
+        name
+        for name in modules
+        if not any(
+            path.endswith(f"/{name}") and ("/" in name or path.startswith(folder) or path == f"/{name}")
+            for path in paths
+        )
+    ]
+    words = words_of_code()
+    unknown = [name for name in names if name not in words and not {*name.rstrip("()").split(".")} <= words]
+    assert missing + unknown == []
+
+
 def shown_commands() -> Iterator[tuple[str, str]]:
     """Document and arguments of every command that a document shows; alternatives (``a | b``) one by one."""
     for document in DOCUMENTS:

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(700)]
 
 KILLS = 8
 JOBS = 10
-# The next one looks every second (`broker.app.service.duties.STAND_BY`); how long a busy machine makes that is
+# The next one looks every second (`broker.app.service.duties.STANDBY_SECONDS`); how long a busy machine makes that is
 # no failure.
 PATIENCE = 180.0
 

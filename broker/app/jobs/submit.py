@@ -122,7 +122,7 @@ def submit(broker: Broker, job: Job, agreed_preview: Preview | None = None, *, b
     strategy decides where and when the job starts, it is queued and the reconciler asks the strategy. A reconciler must
     run for the job to start: `broker.app.jobs.background.ensure`.
 
-    Takes the snapshot of its files first, unless the job has one (`broker.app.jobs.snapshots.with_snapshot`). A job
+    Takes the snapshot of its files first, unless the job has one (`broker.app.jobs.snapshots.take_snapshot`). A job
     that comes after others holds no money: it is judged now, and again when it begins. ``agreed_preview``: the plan
     that the submitter accepted. Not idempotent: each call submits one job.
 

@@ -148,8 +148,8 @@ class SignalChangeRow(Row, table=True):
 
 
 class KeptAnswerRow(Row, table=True):
-    """A document that polls need not read again: a `broker.core.market.cached_answers.KeptAnswer`. ``at``: when it was
-    read; ``version``: of the gpubroker that made the content; ``digest``: SHA-256 of the content."""
+    """A document that polls need not read again: a `CachedAnswer` (`broker.core.market.cached_answers`). ``at``: when
+    it was read; ``version``: of the gpubroker that made the content; ``digest``: SHA-256 of the content."""
 
     provider: Column[str] = Field(primary_key=True)
     address: Column[str] = Field(primary_key=True)
