@@ -146,13 +146,13 @@ def _shell_patterns(expression: str) -> Iterator[str]:
         for part in alternatives:
             yield from _shell_patterns(f"{before}{part}{after}")
         return
-    expression = _COUNT.sub(_repetition, expression)
+    expression = _COUNT.sub(_expand_count, expression)
     simple = re.sub(r"\\[dws][+*]?|\.[*+?]|\[[^]]*\][+*]", "*", expression)
     yield re.sub(r"[\^$\\()+]", "", simple)
 
 
-def _repetition(match: re.Match[str]) -> str:
-    """What is counted, as often as it occurs at least; ``*`` if it may occur more often."""
+def _expand_count(match: re.Match[str]) -> str:
+    """A counted unit (``[0-9]{2,}``) written out as often as it must occur, then ``*`` if it may occur more often."""
     unit, least, more = match.groups()
     return ("?" if unit == "." or unit[0] == "\\" else unit) * int(least) + ("*" if more else "")
 

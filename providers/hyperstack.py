@@ -68,10 +68,8 @@ class Hyperstack(KeyedProvider[HyperstackSettings]):
         if not isinstance(gpu_name, str) or not gpu_name:
             raise RowRejected("unknown_accelerator", f"{flavor}: {short(gpu_name)}")
         card, count = gpu_name.removesuffix(_SPOT), parse.whole(row.get("gpu_count"), f"{flavor}: gpu_count")
-        region, label = (
-            parse.name(row.get("region_name", group.get("region_name")), f"{flavor}: region"),
-            f"{flavor}, {gpu_name}",
-        )
+        region = parse.name(row.get("region_name", group.get("region_name")), f"{flavor}: region")
+        label = f"{flavor}, {gpu_name}"
         in_stock = row.get("stock_available")
         if not isinstance(in_stock, bool):
             raise RowRejected("malformed_row", f"{label}: stock_available is {short(in_stock)}")
@@ -85,7 +83,7 @@ class Hyperstack(KeyedProvider[HyperstackSettings]):
             accelerator=_accelerator(card),
             count=count,
             capacity_type=kind,
-            price=parse.price(prices.get(gpu_name), label, times=count),
+            price=parse.price(prices.get(gpu_name), label, times=count),  # listed per GPU, and the offer is the machine
             as_of=self._clock.now(),
             source=self._source,
             cpus=parse.figure(row.get("cpu")),

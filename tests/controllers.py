@@ -60,5 +60,5 @@ class FixedLimits:
     def max_unattended(self, job: Job) -> timedelta | None:
         return self.longest
 
-    def edges_ahead(self, view: JobView, kind: MoneyKind) -> Sequence[datetime]:
+    def future_period_edges(self, view: JobView, kind: MoneyKind) -> Sequence[datetime]:
         return ()

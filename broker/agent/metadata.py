@@ -40,7 +40,7 @@ def sources(
     service's address: ``AWS_EC2_METADATA_SERVICE_ENDPOINT`` and ``GCE_METADATA_HOST`` (those of the clouds' SDKs), and
     ``GPUBROKER_AZURE_METADATA_URL`` (Azure's SDK has none). ``now``: the node's clock.
     """
-    vendor = _first_line(dmi / "sys_vendor")
+    vendor = _read_text(dmi / "sys_vendor")
     polled: list[PolledSource] = []
     aws = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
     if aws or vendor == "Amazon EC2" or _is_xen_of_aws(vendor, dmi, hypervisor):
@@ -59,7 +59,7 @@ def _is_xen_of_aws(vendor: str, dmi: Path, hypervisor: Path) -> bool:
     metadata service is the usual one of AWS. The version of the firmware contains "amazon", and the hypervisor's UUID
     begins with "ec2" (EC2 user guide, Detect whether a host is an EC2 instance).
     """
-    firmware = _first_line(dmi / "bios_version").lower(), _first_line(hypervisor).lower()
+    firmware = _read_text(dmi / "bios_version").lower(), _read_text(hypervisor).lower()
     return vendor == "Xen" and ("amazon" in firmware[0] or firmware[1].startswith("ec2"))
 
 
@@ -194,7 +194,7 @@ def _date(text: Any) -> datetime | None:
     return date if date.tzinfo else date.replace(tzinfo=timezone.utc)
 
 
-def _first_line(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text("utf-8", "replace").strip()
     except OSError:

@@ -16,6 +16,8 @@ from broker.economics.model import ModelShape
 from broker.economics.throughput import all_reduce_seconds, inference_flops, peak_tflops
 from broker.economics.units import GB, GIB, TERA, fraction, not_negative, positive, share, whole
 
+_MOST_TOKENS = 1e8  # of one request
+
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
@@ -41,10 +43,10 @@ class ServedModel:
     def __post_init__(self) -> None:
         positive("parameters", self.parameters)
         positive("active parameters", self.active, most=self.parameters)
-        not_negative("prompt tokens", self.prompt_tokens, most=1e8)
-        positive("output tokens", self.output_tokens, most=1e8)
+        not_negative("prompt tokens", self.prompt_tokens, most=_MOST_TOKENS)
+        positive("output tokens", self.output_tokens, most=_MOST_TOKENS)
         share("cached share of prompts", self.cached_share)
-        not_negative("context", self.context, most=1e8)
+        not_negative("context", self.context, most=_MOST_TOKENS)
 
     @property
     def room(self) -> float:

@@ -118,9 +118,9 @@ def share_within(amount: Money, covers: Window, period: Window) -> Money:
     return amount_until(period[1]) - amount_until(period[0])
 
 
-def edges_ahead(specs: Iterable[BudgetSpec], kind: MoneyKind, now: datetime) -> tuple[datetime, ...]:
-    """The start and the end (UTC) of the current period of each budget that counts this kind of money, if they lie in
-    the future (a start only of fixed days that have not begun); ascending, without duplicates."""
+def future_period_edges(specs: Iterable[BudgetSpec], kind: MoneyKind, now: datetime) -> tuple[datetime, ...]:
+    """The ends (UTC) after ``now`` of the current periods of budgets that count this kind of money, and the starts of
+    fixed periods that have not begun; ascending, without duplicates."""
     counting = (spec for spec in specs if kind in spec.counts)
     edges = {edge for spec in counting for edge in period_containing(spec.period, spec.timezone, now) if edge > now}
     return tuple(sorted(edges))

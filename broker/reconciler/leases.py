@@ -37,7 +37,7 @@ class NodeLimits(Protocol):
     def max_unattended(self, job: Job) -> timedelta | None:
         """The longest time that a job's rented machines may run without a broker; None: their funded time."""
 
-    def edges_ahead(self, view: JobView, kind: MoneyKind) -> Sequence[datetime]:
+    def future_period_edges(self, view: JobView, kind: MoneyKind) -> Sequence[datetime]:
         """The ends of the current periods (UTC) of the budgets that count this money of the job."""
 
 
@@ -50,7 +50,7 @@ class NoNodeLimits:
     def max_unattended(self, job: Job) -> timedelta | None:
         return None
 
-    def edges_ahead(self, view: JobView, kind: MoneyKind) -> Sequence[datetime]:
+    def future_period_edges(self, view: JobView, kind: MoneyKind) -> Sequence[datetime]:
         return ()
 
 
@@ -101,7 +101,7 @@ class Leases:
             now,
             meter,
             judged,
-            lambda: self._limits.edges_ahead(view, kind),
+            lambda: self._limits.future_period_edges(view, kind),
         )
         lease = lease_of(view, attempt, funds, billed_time(view, now), now)
         # Machines that cost nothing may run without a broker, but not idle.

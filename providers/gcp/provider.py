@@ -171,7 +171,7 @@ class Gcp:
         Failures of parts are raised at the end, as one error that names each. Raises `NoLogin` without a login."""
         if query.providers and not any(fnmatchcase(NAME, pattern) for pattern in query.providers):
             return
-        caller, failures = self._asking(), Failures()
+        caller, failures = self._caller(), Failures()
         yield from distinct(self._offers(caller, query, failures))
         if failures.about_login:
             self._login = None
@@ -241,7 +241,7 @@ class Gcp:
     def reservations(self) -> Iterator[Reservation]:
         """See `HasReservations`: reservations, future reservations and commitments. A failure of one kind does not stop
         the others."""
-        caller, failures = self._asking(), Failures()
+        caller, failures = self._caller(), Failures()
         for entry in failures.kept(holdings.reservations(caller)):
             if not holdings.is_of_order(entry.reservation.id):
                 yield entry.reservation
@@ -251,12 +251,12 @@ class Gcp:
 
     @property
     def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
-        return shops.products(NAME, GcpCounter(self._asking, self._priced, self._clock))
+        return shops.products(NAME, GcpCounter(self._caller, self._price_machines, self._clock))
 
-    def _priced(self, request: QuoteRequest, kinds: tuple[CapacityType, ...]) -> PricedMachines:
+    def _price_machines(self, request: QuoteRequest, kinds: tuple[CapacityType, ...]) -> PricedMachines:
         """The machines that the request may mean, with their list prices; without machines to which GPUs would have to
         be attached, and without prices of flex start and calendar mode."""
-        caller = self._asking()
+        caller = self._caller()
         catalogue = PartPrices()
         for part_price in read_prices(caller):
             if not isinstance(part_price, SkippedRow):
@@ -270,6 +270,7 @@ class Gcp:
             ):
                 shapes.append(shape)
         by_place = {(shape.zone, shape.name): shape for shape in shapes}
+        # Reversed, so that the first zone of a region is the one that stays.
         by_region = {(shape.region, shape.name): shape for shape in reversed(shapes)}
 
         def unchanged(offer: Offer, shape: GcpMachine) -> Offer:
@@ -284,12 +285,12 @@ class Gcp:
                 yield by_place[row.zone, row.instance_type], row
 
     def instances(self) -> Iterator[Instance]:
-        yield from labeled_instances(self._asking())
+        yield from labeled_instances(self._caller())
 
     def terminate(self, id: str) -> None:
-        terminate(self._asking(), id)
+        terminate(self._caller(), id)
 
-    def _asking(self) -> GcpCaller:
+    def _caller(self) -> GcpCaller:
         """Raises `NoLogin`, `MissingExtra`, or `LoginMissing` for a login that cannot be used. The login is kept
         between polls while its source is unchanged, because creating clients is slower than calls."""
         if self._login is None or self._login.sign not in ("", login_source(self._settings)):
@@ -297,12 +298,12 @@ class Gcp:
         return GcpCaller(self._login, self._clock)
 
     def check_access(self) -> Iterator[str | BrokerError]:
-        login = self._asking().login
+        login = self._caller().login
         login.renew()
         yield f"logged in by {login.sign}; project {login.project}"
 
     def make_bucket(self, name: str) -> Bucket:
-        return make_bucket(self._asking().login, name)
+        return make_bucket(self._caller().login, name)
 
     def describe_setup(self) -> Mapping[str, Any]:
         sign = login_source(self._settings)

@@ -57,7 +57,7 @@ def made(
         clock or SystemClock(),
         settings,
         Sdk(sky, url),
-        cloud_words={"aws": sky.word, "kubernetes": sky.word},
+        query_by_cloud={"aws": sky.word, "kubernetes": sky.word},
         cloud_ends={"aws": sky.end_lost},
     )
 

@@ -195,7 +195,7 @@ def machine(state: str, reason: str = "", request: str = "") -> dict[str, Any]:
     ],
 )
 def test_the_words_of_ec2(machines: list[dict[str, Any]], statuses: dict[str, str], says: CloudVerdict) -> None:
-    assert statement_about(machines, statuses).says is says
+    assert statement_about(machines, statuses).verdict is says
 
 
 @pytest.fixture
@@ -218,18 +218,18 @@ def test_only_the_machines_of_the_key_are_ended(account: Any) -> None:
     aws_end("train-1", "us-east-1")
     aws_end("train-1", "us-east-1")
     aws_end("train-3", "us-east-1")
-    assert aws_statement("train-1", "us-east-1").says is CloudVerdict.ASKED_FOR
-    assert aws_statement("train-2", "us-east-1").says is CloudVerdict.RUNS
+    assert aws_statement("train-1", "us-east-1").verdict is CloudVerdict.ASKED_FOR
+    assert aws_statement("train-2", "us-east-1").verdict is CloudVerdict.RUNS
 
 
 def test_ec2_is_asked_by_the_tag_of_the_key(account: Any) -> None:
     mine = started(account, "train-1")
     started(account, "train-2")
-    assert aws_statement("train-1", "us-east-1").says is CloudVerdict.RUNS
+    assert aws_statement("train-1", "us-east-1").verdict is CloudVerdict.RUNS
     account.terminate_instances(InstanceIds=[mine])
-    assert aws_statement("train-1", "us-east-1").says is CloudVerdict.ASKED_FOR
-    assert aws_statement("train-2", "us-east-1").says is CloudVerdict.RUNS
-    assert aws_statement("train-3", "us-east-1").says is CloudVerdict.UNKNOWN
+    assert aws_statement("train-1", "us-east-1").verdict is CloudVerdict.ASKED_FOR
+    assert aws_statement("train-2", "us-east-1").verdict is CloudVerdict.RUNS
+    assert aws_statement("train-3", "us-east-1").verdict is CloudVerdict.UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def asking(server: FakeServer) -> Callable[[], ComputeEngine]:
 
 
 def said(server: FakeServer, key: str = KEY) -> CloudVerdict:
-    return gcp_statement(key, "us-central1", asking(server)).says
+    return gcp_statement(key, "us-central1", asking(server)).verdict
 
 
 def operation(kind: str, name: str = NAME) -> dict[str, Any]:

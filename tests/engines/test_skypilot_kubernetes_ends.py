@@ -50,7 +50,7 @@ def said(
             assert f"--selector=gpubroker={key}" in words
         return list({"pods": pods, "events": events, "nodes": nodes}[words[0]])
 
-    return kubernetes_statement(key, "lab", listed).says
+    return kubernetes_statement(key, "lab", listed).verdict
 
 
 @pytest.mark.parametrize(

@@ -48,10 +48,10 @@ def test_offers_are_what_nodes_have_free(lab: KubernetesLab) -> None:
 
 def test_a_pod_that_is_preempted_says_so(lab: KubernetesLab) -> None:
     lab.run_pod(POD, NODES[0], GPUS, key=KEY)
-    assert kubernetes_statement(KEY, CONTEXT).says is CloudVerdict.RUNS
+    assert kubernetes_statement(KEY, CONTEXT).verdict is CloudVerdict.RUNS
     lab.take(NODES[0], GPUS)
     word = kubernetes_statement(KEY, CONTEXT)
-    assert (word.says, word.words) == (CloudVerdict.TAKEN, "Kubernetes: Preempted")
+    assert (word.verdict, word.explanation) == (CloudVerdict.TAKEN, "Kubernetes: Preempted")
 
 
 def test_a_drained_node_is_told_from_a_pod_that_somebody_deleted(lab: KubernetesLab) -> None:
@@ -60,5 +60,5 @@ def test_a_drained_node_is_told_from_a_pod_that_somebody_deleted(lab: Kubernetes
     lab.run_pod(POD.replace(KEY, deleted), NODES[1], GPUS, key=deleted)
     lab.drain(NODES[0])
     lab.cluster.kubectl("delete", "pod", POD.replace(KEY, deleted))
-    assert kubernetes_statement(drained, CONTEXT).says is CloudVerdict.TAKEN
-    assert kubernetes_statement(deleted, CONTEXT).says is CloudVerdict.ASKED_FOR
+    assert kubernetes_statement(drained, CONTEXT).verdict is CloudVerdict.TAKEN
+    assert kubernetes_statement(deleted, CONTEXT).verdict is CloudVerdict.ASKED_FOR

@@ -8,7 +8,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
-from broker.ledger.budgets import edges_ahead
+from broker.ledger.budgets import future_period_edges
 from broker.ledger.entries import Balance, Dates, Entry, Movement, Tags, held_burns, move
 from broker.ledger.holds import burn_of
 
@@ -97,7 +97,7 @@ def test_the_ends_of_the_present_periods_of_budgets_that_count_this_money() -> N
     day, month = NOW.replace(day=3, hour=0), NOW.replace(month=4, day=1, hour=0)
     ahead = NOW.replace(day=10, hour=0)
     specs = [spec("month"), spec("day"), spec("month"), spec("week", "sandbox"), spec("2026-03-10/2026-03-12")]
-    found = edges_ahead(specs, MoneyKind.CASH, NOW)
+    found = future_period_edges(specs, MoneyKind.CASH, NOW)
     assert found == (day, ahead, NOW.replace(day=12, hour=0), month)
-    assert edges_ahead([spec("day")], MoneyKind.CASH, day) == (day + 24 * HOUR,)
-    assert edges_ahead([], MoneyKind.CASH, NOW) == ()
+    assert future_period_edges([spec("day")], MoneyKind.CASH, day) == (day + 24 * HOUR,)
+    assert future_period_edges([], MoneyKind.CASH, NOW) == ()

@@ -102,7 +102,7 @@ class TestWhatIsKept:
         judge.unreadable = "of a newer version"
         assert judge.gate.max_unattended(judge.view.job.model_copy(update={"max_unattended": HOUR})) == HOUR
         assert judge.gate.idle_limits(judge.view) == ()
-        assert judge.gate.edges_ahead(judge.view, MoneyKind.CASH) == ()
+        assert judge.gate.future_period_edges(judge.view, MoneyKind.CASH) == ()
         assert not judge.look()
 
     def test_the_last_policy_counts_while_none_can_be_read(self) -> None:
@@ -114,7 +114,7 @@ class TestWhatIsKept:
         assert judge.times == 1, "what runs is not judged by it"
         assert judge.gate.max_unattended(judge.view.job) == HOUR
         assert judge.gate.idle_limits(judge.view) == (TOO_IDLE,)
-        assert judge.gate.edges_ahead(judge.view, MoneyKind.CASH)
+        assert judge.gate.future_period_edges(judge.view, MoneyKind.CASH)
 
     def test_the_rules_without_a_condition_are_left_to_the_node(self) -> None:
         rules = (Idle("a", TOO_IDLE), Idle("b", VERY_IDLE), Idle("c", None), Idle("d", VERY_IDLE), SimpleNamespace())
@@ -131,8 +131,8 @@ class TestWhatIsKept:
 
     def test_the_ends_of_the_periods_of_its_budgets(self) -> None:
         judge = OneRunGate(SameAnswerPolicy(specs=(TEAM,)))
-        assert judge.gate.edges_ahead(judge.view, MoneyKind.CASH) == (NOW.replace(month=4, day=1, hour=0),)
-        assert judge.gate.edges_ahead(judge.view, MoneyKind.SANDBOX) == ()
+        assert judge.gate.future_period_edges(judge.view, MoneyKind.CASH) == (NOW.replace(month=4, day=1, hour=0),)
+        assert judge.gate.future_period_edges(judge.view, MoneyKind.SANDBOX) == ()
 
 
 def test_a_policy_that_cannot_be_read_is_logged_once_until_that_changes(caplog: pytest.LogCaptureFixture) -> None:

@@ -18,7 +18,7 @@ from broker.core.actors import network_of
 from broker.core.values.clock import ManualClock
 from broker.server.api.team_server import ACCESS, AccessLog, Connection, Listener, TeamServer
 from broker.server.api.transport import GRANT, Transport
-from broker.server.page.application import with_page
+from broker.server.page.application import api_and_page
 from tests.server.test_listening import HTTP, answering
 from tests.server.world import Company, bearer
 
@@ -207,7 +207,7 @@ def access_lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
 def test_each_request_is_a_line_without_secrets(world: Company, caplog: pytest.LogCaptureFixture) -> None:
     token, link = world.token("mia"), world.link("adam")
     caplog.set_level(logging.INFO, ACCESS)
-    with answering(world.broker, PROXIED, with_page) as server, httpx.Client(base_url=server.url) as client:
+    with answering(world.broker, PROXIED, api_and_page) as server, httpx.Client(base_url=server.url) as client:
         client.headers["X-Forwarded-For"] = "192.0.2.1"
         answers = [
             client.get(f"/api/v1/jobs/{world.mine}", headers=bearer(token)),
@@ -252,7 +252,7 @@ def test_a_line_has_time_and_seconds_of_a_request_that_broke_off(caplog: pytest.
 def test_the_public_url_is_scheme_host_and_origin(world: Company) -> None:
     public = "https://gpus.example"
     token, page_at = world.token("mia"), {"Host": "gpus.example", "X-Forwarded-Proto": "http"}
-    with answering(world.broker, Transport(public_url=public), with_page) as server:
+    with answering(world.broker, Transport(public_url=public), api_and_page) as server:
         with httpx.Client(base_url=server.url, headers=page_at) as client:
             signed = client.post("/sign-in", data={"token": token}, headers={"Origin": public})
             assert signed.headers["set-cookie"].startswith("__Host-gpubroker=")
@@ -277,7 +277,7 @@ def test_a_body_that_breaks_off_is_one_line_of_the_log(
 ) -> None:
     path = f"{path}{'0' * 64}" if path.endswith("/") else path
     head = f"{'PUT' if path[-1] == '0' else 'POST'} {path} HTTP/1.1\r\nHost: gpus\r\nContent-Length: 100\r\n"
-    with answering(world.broker, HTTP, with_page) as server, silent(server, 1) as (connection,):
+    with answering(world.broker, HTTP, api_and_page) as server, silent(server, 1) as (connection,):
         connection.sendall(f"{head}Authorization: Bearer {world.token('mia')}\r\n\r\ntoken=".encode())
         assert httpx.get(f"{server.url}/healthz").status_code == 200  # by now it has the head
     assert [

@@ -18,7 +18,7 @@ import trustme
 
 from broker.server.api.team_server import ACCESS, Connection
 from broker.server.api.transport import Transport
-from broker.server.page.application import with_page
+from broker.server.page.application import api_and_page
 from tests.program import eventually
 from tests.server.test_listening import answering
 from tests.server.world import Company
@@ -146,7 +146,7 @@ def proxied(
     trust = ssl.create_default_context()
     authority.configure_trust(trust)
     port, home = free_port(), {"XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "PATH": PATH}
-    with answering(world.broker, PROXIED, with_page) as server:
+    with answering(world.broker, PROXIED, api_and_page) as server:
         command = COMMANDS[request.param](tmp_path, certificate, key, port, server.port)
         process = subprocess.Popen(command, env=os.environ | home, stderr=(tmp_path / "log").open("w"))
         try:

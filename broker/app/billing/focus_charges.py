@@ -361,6 +361,7 @@ def _charge_period(row: Mapping[str, Any], where: str) -> _ChargePeriod:
     if not amount.is_finite() or abs(amount) > MAX_CHARGE:
         raise InvalidInput(f"BilledCost is {row['BilledCost']!r}; expected an amount in USD", where=where)
     starts, ends = (_parse_time(row, column, where) for column in ("ChargePeriodStart", "ChargePeriodEnd"))
+    # A charge of a moment (a fee, a credit) covers the shortest period, so that it has a share in some window.
     return _ChargePeriod(starts, max(ends, starts + _MICROSECOND), amount)
 
 

@@ -56,10 +56,10 @@ def demo_page(broker: Broker, actor: Actor) -> Iterator[DemoPage]:
     from broker.app.service.health import Pulses
     from broker.server.api.team_server import TeamServer
     from broker.server.api.transport import Transport
-    from broker.server.page.application import with_page
+    from broker.server.page.application import api_and_page
 
     invitation = invite(broker, actor.identity, by=actor, administrator=True)
-    server, stop_event = TeamServer(broker, Pulses(), "127.0.0.1:0", None, Transport(), with_page), threading.Event()
+    server, stop_event = TeamServer(broker, Pulses(), "127.0.0.1:0", None, Transport(), api_and_page), threading.Event()
     server_thread = threading.Thread(target=server.run, args=(stop_event,), name="page", daemon=True)
     server_thread.start()
     try:

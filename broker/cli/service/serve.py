@@ -173,9 +173,9 @@ def _build_http_server(
             server = TeamServer(broker, pulses, listen_address, token, transport)
             say("the web UI is off: it needs jinja2 of the extra 'server'; install it: " + install_command("server"))
         else:
-            from broker.server.page.application import with_page
+            from broker.server.page.application import api_and_page
 
-            server = TeamServer(broker, pulses, listen_address, token, transport, with_page)
+            server = TeamServer(broker, pulses, listen_address, token, transport, api_and_page)
             say(f"the web UI is at {server.url}/")
             _invite_first_administrator(broker, actor, transport.public_url or server.url, say)
         say(f"the API is at {server.url}/api/v1; `gpubroker tokens create` makes tokens")

@@ -66,7 +66,7 @@ class AcceleratorUse:
             raise InvalidInput(f"{self.accelerator}: expected between 0 and all of the GPUs at work to be rented")
         if self.rent <= 0 or min(self.owned, self.reserved) < 0:
             raise InvalidInput(f"{self.accelerator}: expected a rent above 0 and counts of 0 or more")
-        if any(len(ages) != gpus for ages, gpus in zip(self.ages, (self.owned, self.reserved), strict=True)):
+        if (len(self.owned_hours), len(self.reserved_hours)) != (self.owned, self.reserved):
             raise InvalidInput(f"{self.accelerator}: expected the hours of every held GPU, or of none")
 
     @property
@@ -75,13 +75,14 @@ class AcceleratorUse:
         return self.owned + self.reserved
 
     @property
-    def ages(self) -> tuple[Sequence[int], Sequence[int]]:
-        """The number of hours for which each owned GPU, and each reserved one, was held."""
-        all_hours = len(self.demand)
-        return (
-            [all_hours] * self.owned if self.owned_for is None else self.owned_for,
-            [all_hours] * self.reserved if self.reserved_for is None else self.reserved_for,
-        )
+    def owned_hours(self) -> Sequence[int]:
+        """For how many hours each owned GPU was held: all hours of the demand, unless stated."""
+        return [len(self.demand)] * self.owned if self.owned_for is None else self.owned_for
+
+    @property
+    def reserved_hours(self) -> Sequence[int]:
+        """For how many hours each reserved GPU was held: all hours of the demand, unless stated."""
+        return [len(self.demand)] * self.reserved if self.reserved_for is None else self.reserved_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ def _stop_renting(use: AcceleratorUse, assumptions: Assumptions) -> Iterable[Cap
     """GPUs that were rented while as many held ones were idle, in more hours than tolerated. Counts the hours with
     holdings, each with the holdings of that hour.
     """
-    ages = sorted(age for group in use.ages for age in group)
+    ages = sorted((*use.owned_hours, *use.reserved_hours))
     hours = ages[-1] if ages else 0
     if hours < SHORTEST:
         return
@@ -179,7 +180,7 @@ def _over_committed(use: AcceleratorUse) -> Iterable[CapacityFinding]:
         return
     ratio = use.held_usd / use.rent
     rarely_needed = [
-        need_share for need_share in _needed_shares(use.demand, use.ages[1], use.owned) if need_share < ratio
+        need_share for need_share in _needed_shares(use.demand, use.reserved_hours, use.owned) if need_share < ratio
     ]
     if not rarely_needed:
         return
@@ -204,7 +205,7 @@ def _rent_instead(use: AcceleratorUse, assumptions: Assumptions) -> Iterable[Cap
     """Owned GPUs that are needed for so few hours a day that renting is cheaper: do not replace them at their end."""
     rarely_needed = [
         need_share
-        for need_share in _needed_shares(use.demand, use.ages[0], 0)
+        for need_share in _needed_shares(use.demand, use.owned_hours, 0)
         if need_share * 24 < assumptions.rent_below_hours_per_day
     ]
     if not rarely_needed:

@@ -46,9 +46,9 @@ class StillThere(RetryLater):
 class CloudWitness:
     """Asks clouds who ended machines, and stores the answers with the attempt."""
 
-    def __init__(self, words: Mapping[str, StatementQuery], ends: Mapping[str, MachineEnder]) -> None:
-        """``words`` ask a cloud who ended machines, ``ends`` end machines; both by SkyPilot's name of the cloud."""
-        self._words, self._ends = words, ends
+    def __init__(self, query_by_cloud: Mapping[str, StatementQuery], ends: Mapping[str, MachineEnder]) -> None:
+        """``query_by_cloud``: who ended machines; ``ends`` end machines; both by SkyPilot's name of the cloud."""
+        self._query_by_cloud, self._ends = query_by_cloud, ends
 
     def before_end(self, slot: Slot, key: str) -> None:
         """Store the cloud's statement about machines that the broker is about to end.
@@ -62,7 +62,7 @@ class CloudWitness:
         except RetryLater as error:
             statement = CloudStatement(CloudVerdict.UNKNOWN, str(error))
         if statement is not None:
-            slot.keep_first(_BEFORE, {"says": statement.says.value, "words": statement.words})
+            slot.keep_first(_BEFORE, {"says": statement.verdict.value, "words": statement.explanation})
 
     def after_end(self, slot: Slot, key: str) -> dict[str, CloudStatement]:
         """The cloud's present and stored statements about machines that are gone.
@@ -72,13 +72,13 @@ class CloudWitness:
         statements: dict[str, CloudStatement] = {}
         if stored := slot.read(_BEFORE):
             statements["before"] = CloudStatement(CloudVerdict(stored["says"]), "")
-            if statements["before"].says in (CloudVerdict.ANNOUNCED, CloudVerdict.TAKEN, CloudVerdict.BROKE):
+            if statements["before"].verdict in (CloudVerdict.ANNOUNCED, CloudVerdict.TAKEN, CloudVerdict.BROKE):
                 statements["before"] = CloudStatement(CloudVerdict(stored["says"]), str(stored["words"]))
         current = self._ask(slot, key)
         if current is None:
             return {**statements, "now": NO_STATEMENT}
-        if current.says in (CloudVerdict.RUNS, CloudVerdict.ANNOUNCED):
-            raise StillThere(f"its cloud does not know that yet ({current.words})")
+        if current.verdict in (CloudVerdict.RUNS, CloudVerdict.ANNOUNCED):
+            raise StillThere(f"its cloud does not know that yet ({current.explanation})")
         return {**statements, "now": current}
 
     def end(self, slot: Slot, key: str) -> None:
@@ -99,7 +99,7 @@ class CloudWitness:
     def _ask(self, slot: Slot, key: str) -> CloudStatement | None:
         """The cloud's statement; None for a cloud that cannot be asked. Raises `RetryLater`."""
         launch = slot.read("launch.json") or {}
-        ask = self._words.get(str(launch.get("cloud")))
+        ask = self._query_by_cloud.get(str(launch.get("cloud")))
         if ask is None:
             return None
         try:
@@ -202,7 +202,7 @@ def _conclude(
         says = CloudVerdict.RUNS if isinstance(error, StillThere) else CloudVerdict.UNKNOWN
         statements = {"now": CloudStatement(says, str(error))}
     # SkyPilot also reports "no capacity" for a machine that came up and that it could not use.
-    refused = refused and statements["now"].says is CloudVerdict.UNKNOWN
+    refused = refused and statements["now"].verdict is CloudVerdict.UNKNOWN
     folder = None
     try:
         # The run folder shows whether the job ended first. Unless the broker ended it, wait until it can be read.

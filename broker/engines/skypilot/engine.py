@@ -124,12 +124,12 @@ class Skypilot:
         settings: SkypilotSettings | None = None,
         sdk: Sdk | None = None,
         aws_zones: ZoneNames | None = None,
-        cloud_words: Mapping[str, StatementQuery] = _STATEMENTS,
+        query_by_cloud: Mapping[str, StatementQuery] = _STATEMENTS,
         cloud_ends: Mapping[str, MachineEnder] = _ENDS,
     ) -> None:
         """``home``: the engine's own folder, created when needed.
 
-        ``clock`` gives times that SkyPilot does not report. ``cloud_words`` ask a cloud who ended a machine,
+        ``clock`` gives times that SkyPilot does not report. ``query_by_cloud`` ask a cloud who ended a machine,
         ``cloud_ends`` end a machine that SkyPilot lost, both by SkyPilot's name of the cloud. Makes no connection.
         Raises `MissingExtra`.
         """
@@ -138,7 +138,7 @@ class Skypilot:
         self._settings = settings or SkypilotSettings()
         self._sdk = sdk or Sdk()
         self._aws_zones = aws_zones or AwsZones()
-        self._witness = CloudWitness(cloud_words, cloud_ends)
+        self._witness = CloudWitness(query_by_cloud, cloud_ends)
         self._refreshed = -math.inf
         self._seen: _ServerState | None = None
 

@@ -39,10 +39,10 @@ class CloudVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CloudStatement:
-    """The cloud's statement, with an explanation for people."""
+    """The cloud's statement, with an ``explanation`` for people."""
 
-    says: CloudVerdict
-    words: str = ""
+    verdict: CloudVerdict
+    explanation: str = ""
 
 
 StatementQuery = Callable[[str, str], CloudStatement]
@@ -78,10 +78,10 @@ def conclude_end(
     report: the cloud may not be able to tell, and a job that makes progress is not restarted forever.
     """
     ordered = [statements[moment] for moment in ("before", "now") if moment in statements]
-    verdicts = [statement.says for statement in ordered]
+    verdicts = [statement.verdict for statement in ordered]
     was_taken = CloudVerdict.TAKEN in verdicts
     by_cloud = was_taken or CloudVerdict.ANNOUNCED in verdicts or CloudVerdict.BROKE in verdicts
-    cloud = "; ".join(statement.words for statement in ordered if statement.words)
+    cloud = "; ".join(statement.explanation for statement in ordered if statement.explanation)
     if folder is None:
         return MachinesEnd(
             was_taken, False, _join("taken down by gpubroker" if ended_by_us else "the cluster is gone", cloud)

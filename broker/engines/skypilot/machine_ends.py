@@ -95,7 +95,7 @@ def statement_about(machines: Sequence[Mapping[str, Any]], statuses: Mapping[str
         _statement_of(machine, statuses.get(str(machine.get("SpotInstanceRequestId")), "")) for machine in machines
     ]
     unknown = CloudStatement(CloudVerdict.UNKNOWN, "EC2 knows no such machine any more")
-    return min(statements, key=lambda statement: _ORDER.index(statement.says), default=unknown)
+    return min(statements, key=lambda statement: _ORDER.index(statement.verdict), default=unknown)
 
 
 def _statement_of(machine: Mapping[str, Any], status: str) -> CloudStatement:

@@ -31,7 +31,7 @@ from broker.core.policy.policy import (
     Verdict,
 )
 from broker.core.ports import LimitsIdleness, PolicySet
-from broker.ledger.budgets import edges_ahead
+from broker.ledger.budgets import future_period_edges
 from broker.ledger.entries import Balance
 from broker.reconciler.admission.admission import action_for, strictest
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
@@ -147,12 +147,12 @@ class Enforcement(Controller):
         action = Action(ActionKind.CONTINUE, view.job, view.user)
         return tuple(limit for rule in self._idle[1] if (limit := rule.idle_limit(action)) is not None)
 
-    def edges_ahead(self, view: JobView, kind: MoneyKind) -> tuple[datetime, ...]:
+    def future_period_edges(self, view: JobView, kind: MoneyKind) -> tuple[datetime, ...]:
         """The ends of the current periods (UTC) of the budgets that count this money of the job, by the last readable
         policy."""
         now = self._now()
         policy = self._active(now) or self._last
-        return () if policy is None else edges_ahead(policy.budgets(view.job, view.user), kind, now)
+        return () if policy is None else future_period_edges(policy.budgets(view.job, view.user), kind, now)
 
     def _active(self, now: datetime) -> PolicySet | None:
         """The policy in force, read once per tick for all jobs; None if it cannot be read."""

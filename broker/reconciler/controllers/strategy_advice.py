@@ -85,12 +85,12 @@ class Strategist:
         self,
         history: HistoryOf,
         tick: timedelta = TICK,
-        on_decision: Callable[[LoggedDecision], None] = lambda said: None,
+        on_decision: Callable[[LoggedDecision], None] = lambda decision: None,
     ) -> None:
         self._history = history
         self._tick = tick
-        self._told = on_decision
-        self._kept: dict[str, _JobMemory] = {}
+        self._on_decision = on_decision
+        self._memories: dict[str, _JobMemory] = {}
 
     def place(self, view: JobView, plans: Plans, now: datetime) -> PlacementAdvice | None:
         """The placements to try for the job's next attempt, in order; None to keep the plan's ranking."""
@@ -124,7 +124,7 @@ class Strategist:
         return MovesElsewhere(advantage=advantage, to=to, pool=decision.pool or "", because=decision.why)
 
     def forget(self, job_id: str) -> None:
-        self._kept.pop(job_id, None)
+        self._memories.pop(job_id, None)
 
     def _decide(
         self, view: JobView, plans: Plans, now: datetime, attempt: AttemptView | None
@@ -158,20 +158,21 @@ class Strategist:
         decision = live.decide(memory.course, choices, situation)
         moves = decision.mode is not situation.mode or decision.pool != situation.pool
         memory.moving = (tick_number, decision) if attempt is not None and moves else None
-        self._told(LoggedDecision(view.id, now, situation, decision))
+        self._on_decision(LoggedDecision(view.id, now, situation, decision))
         return choices, decision
 
     def _session_memory(
         self, view: JobView, choices: live.StrategyChoices, offers: Sequence[Offer], plans: Plans, now: datetime
     ) -> _JobMemory:
         """The job's session: begins with the history before its start and has processed every tick before this one."""
-        memory = self._kept.get(view.id)
+        memory = self._memories.get(view.id)
         made_for = (choices.task.deadline, choices.steady.offer.pool)
         current = int((now - view.submitted_at) // self._tick)
         if memory is None or memory.made_for != made_for:
-            session, reason = self._made(choices, offers, _related_offers(choices, offers, plans), view.submitted_at)
+            related = _related_offers(choices, offers, plans)
+            session, reason = self._open_session(choices, offers, related, view.submitted_at)
             log.info("job %s: %s", view.id, reason)
-            memory = self._kept[view.id] = _JobMemory(session, made_for, memory.moving if memory else None)
+            memory = self._memories[view.id] = _JobMemory(session, made_for, memory.moving if memory else None)
         missing_ticks = current - getattr(memory.course, "ticks_seen", current)
         if missing_ticks > 0:
             until = view.submitted_at + current * self._tick
@@ -180,16 +181,13 @@ class Strategist:
                 memory.course.see(missed.at(i))  # type: ignore[attr-defined]  # courses that count ticks can see them
         return memory
 
-    def _made(
+    def _open_session(
         self, choices: live.StrategyChoices, offers: Sequence[Offer], related: Sequence[Offer], began: datetime
     ) -> tuple[StrategySession, str]:
         past = self._history(offers, began, REACH, self._tick)
-        related_history = self._history(
-            related, began, REACH, self._tick
-        )  # queried separately, as the lengths may differ
-        family = {
-            pool: bits for pool, bits in related_history.available.items() if not all(bits)
-        }  # else perhaps unpolled
+        related_history = self._history(related, began, REACH, self._tick)  # apart, as the lengths may differ
+        # A pool that was always available was perhaps not polled.
+        family = {pool: bits for pool, bits in related_history.available.items() if not all(bits)}
         priced = past if past.ticks else self._history(offers, began + self._tick, self._tick, self._tick)
         steady = choices.steady
         price = {
@@ -337,13 +335,13 @@ class Moving(Controller):
         self._strategist = strategist
         self._plans = plans
         self._every = every
-        self._in_line, self._had_turn, self._gave_way = set[str](), set[str](), set[str]()
+        self._waiting_jobs, self._jobs_after_turn, self._jobs_after_yield = set[str](), set[str](), set[str]()
 
     def goes_by(self, about: JobContext) -> int | None:
         """The tick; None if there is nothing to move."""
         attempt = about.view.latest
         if attempt is None or not _can_move(about.view, attempt):
-            self._in_line.discard(about.view.id)
+            self._waiting_jobs.discard(about.view.id)
             return None
         return self._tick(about.view, about.now)
 
@@ -352,7 +350,7 @@ class Moving(Controller):
         view, attempt, now = about.view, about.view.latest, about.now
         assert attempt is not None, "a job without an attempt gets no such step"
         if self._tick(view, attempt.requested_at) >= self._tick(view, now):  # that tick has been decided already
-            self._in_line.discard(view.id)
+            self._waiting_jobs.discard(view.id)
             return AtRest()
         began = self._seconds()
         if not self._has_turn(view.id, began):
@@ -368,8 +366,8 @@ class Moving(Controller):
         return DecideAnew()
 
     def forget(self, key: str) -> None:
-        self._had_turn.discard(key)
-        self._in_line.discard(key)
+        self._jobs_after_turn.discard(key)
+        self._waiting_jobs.discard(key)
         self._strategist.forget(key)
 
     def _tick(self, view: JobView, at: datetime) -> int:
@@ -377,21 +375,21 @@ class Moving(Controller):
 
     def _has_turn(self, job_id: str, now: float) -> bool:
         """Whether it is the job's turn: not during a rest, and no second turn while another job waits for its first."""
-        had_turn = job_id in self._had_turn
+        had_turn = job_id in self._jobs_after_turn
         if now < self._rests_until:
             if not had_turn:
-                self._in_line.add(job_id)
+                self._waiting_jobs.add(job_id)
             return False
-        if had_turn and self._in_line and job_id not in self._gave_way:
-            self._gave_way.add(job_id)
+        if had_turn and self._waiting_jobs and job_id not in self._jobs_after_yield:
+            self._jobs_after_yield.add(job_id)
             return False
         if had_turn:
             # No job waits; or no job had a turn since this one gave way, so the jobs that waited are gone.
-            self._had_turn.clear()
-            self._in_line.clear()
-        self._had_turn.add(job_id)
-        self._in_line.discard(job_id)
-        self._gave_way.clear()
+            self._jobs_after_turn.clear()
+            self._waiting_jobs.clear()
+        self._jobs_after_turn.add(job_id)
+        self._waiting_jobs.discard(job_id)
+        self._jobs_after_yield.clear()
         return True
 
 

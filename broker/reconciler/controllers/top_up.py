@@ -26,7 +26,7 @@ from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
-from broker.ledger.budgets import edges_ahead
+from broker.ledger.budgets import future_period_edges
 from broker.ledger.entries import Balance, Movement, cash_sums
 from broker.ledger.holds import STOP_GRACE, burn_of, longest_billing_step
 from broker.reconciler.admission.admission import Admission, MoreMoney, judge_continuation
@@ -177,7 +177,7 @@ class TopUp(Controller):
 
         def edges() -> tuple[datetime, ...]:
             try:
-                return edges_ahead(self._policy().budgets(view.job, view.user), kind, now)
+                return future_period_edges(self._policy().budgets(view.job, view.user), kind, now)
             except BrokerError:
                 return ()  # nothing can be judged for now
 

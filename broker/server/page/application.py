@@ -185,7 +185,7 @@ _TLS_HEADERS = {b"strict-transport-security": b"max-age=31536000"}
 _STATIC_PREFIX, _API_PREFIXES = "/static", ("/api/", *PUBLIC_PATHS)
 
 
-def with_page(broker: Broker, service: ServiceResponder, health: Pulses, transport: Transport) -> ASGIApp:
+def api_and_page(broker: Broker, service: ServiceResponder, health: Pulses, transport: Transport) -> ASGIApp:
     """The application of API, health, metrics and page. They share the count of wrong tokens."""
     wrong_tokens, extra_headers = WrongTokens(), _TLS_HEADERS if transport.encrypted else {}
     api_app = Envelope(api(broker, service, wrong_tokens, transport))

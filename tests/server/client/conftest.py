@@ -14,7 +14,7 @@ from broker.cli.program import run
 from broker.core.actors import Actor
 from broker.server.api.team_server import TeamServer
 from broker.server.api.transport import Transport
-from broker.server.page.application import with_page
+from broker.server.page.application import api_and_page
 from tests.cli.conftest import Done
 from tests.server.world import Company, new_world
 
@@ -31,7 +31,7 @@ class TeamService:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamService]:
     world, stop = new_world(tmp_path_factory.mktemp("service")), threading.Event()
     publish_service_key(world.broker)
-    server = TeamServer(world.broker, Pulses(), "127.0.0.1:0", None, Transport(), with_page)
+    server = TeamServer(world.broker, Pulses(), "127.0.0.1:0", None, Transport(), api_and_page)
     answering = threading.Thread(target=server.run, args=(stop,), daemon=True)
     answering.start()
     yield TeamService(server.url, world)

@@ -11,7 +11,7 @@ from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceResponder
 from broker.app.wiring import Broker
 from broker.server.api.transport import Transport
-from broker.server.page.application import with_page
+from broker.server.page.application import api_and_page
 from tests.server.world import Company, client_of
 
 HOME = "http://testserver"
@@ -84,7 +84,7 @@ class Site:
 
 def answering(broker: Broker, transport: Transport | None = None) -> ASGIApp:
     health = Pulses()
-    return with_page(broker, ServiceResponder(broker, health, None), health, transport or Transport())
+    return api_and_page(broker, ServiceResponder(broker, health, None), health, transport or Transport())
 
 
 def site_of(world: Company) -> Site:

@@ -12,7 +12,7 @@ from typing import Any
 from broker.app.service.health import Pulses
 from broker.server.api.team_server import TeamServer
 from broker.server.api.transport import Transport
-from broker.server.page.application import PAGES, with_page
+from broker.server.page.application import PAGES, api_and_page
 from tests.server.world import Company
 
 CHROMIUM = which("chromium")
@@ -54,7 +54,7 @@ def name_of(path: str, world: Company) -> str:
 def serving(world: Company) -> Iterator[str]:
     """A server of that company on loopback; its address."""
     stop = threading.Event()
-    server = TeamServer(world.broker, Pulses(), "127.0.0.1:0", None, Transport(), with_page)
+    server = TeamServer(world.broker, Pulses(), "127.0.0.1:0", None, Transport(), api_and_page)
     answering = threading.Thread(target=server.run, args=(stop,), daemon=True)
     answering.start()
     yield server.url
