@@ -75,7 +75,7 @@ def test_accelerators_are_named_where_the_machine_does_not_say_them(
     assert task_config(made, Path("/a"), {}, CLOUDS, zones)["resources"].get("accelerators") == expected
 
 
-def test_the_listing_of_vast_is_not_what_skypilot_would_rent() -> None:
+def test_an_offer_of_vast_is_refused_because_skypilot_rents_another_machine() -> None:
     with pytest.raises(TryAnotherOffer, match="no cloud 'vast'"):
         task_config(launch(offer("vast")), Path("/a"), {}, CLOUDS, zones)
 

@@ -154,7 +154,7 @@ def test_a_hold_without_max_cost_pays_for_max_duration_wherever_it_ends(
 
 
 @given(st.integers(-(10**12), 10**13).map(Money), rates, billings, spans, st.timedeltas(timedelta(0), HOUR))
-def test_what_is_lacking_makes_it_last_and_not_a_micro_dollar_of_it_is_too_much(
+def test_shortfall_is_the_least_amount_that_pays_until_the_end(
     left: Money, rate: Money, billing: Billing, span: timedelta, grace: timedelta
 ) -> None:
     until = START + span

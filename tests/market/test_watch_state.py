@@ -43,7 +43,7 @@ def holds(trigger: Trigger, offers: list[Offer], before: list[Offer] | None = No
 
 
 @pytest.mark.parametrize(
-    ("offers", "so"),
+    ("offers", "expected"),
     [
         ([], False),
         ([offer("15.999992")], True),  # $1.999999 a GPU-hour
@@ -60,12 +60,12 @@ def holds(trigger: Trigger, offers: list[Offer], before: list[Offer] | None = No
         ([offer("1", count=1)], False),
     ],
 )
-def test_below(offers: list[Offer], so: bool | None) -> None:
-    assert holds(Trigger.BELOW, offers) is so
+def test_below(offers: list[Offer], expected: bool | None) -> None:
+    assert holds(Trigger.BELOW, offers) is expected
 
 
 @pytest.mark.parametrize(
-    ("offers", "before", "so"),
+    ("offers", "before", "expected"),
     [
         ([offer("12")], [offer("10", **OLD)], True),
         ([offer("11.9")], [offer("10", **OLD)], False),
@@ -76,12 +76,12 @@ def test_below(offers: list[Offer], so: bool | None) -> None:
         ([offer("12", **OLD)], [offer("10")], None),
     ],
 )
-def test_rises(offers: list[Offer], before: list[Offer], so: bool | None) -> None:
-    assert holds(Trigger.RISES, offers, before) is so
+def test_rises(offers: list[Offer], before: list[Offer], expected: bool | None) -> None:
+    assert holds(Trigger.RISES, offers, before) is expected
 
 
 @pytest.mark.parametrize(
-    ("offers", "so"),
+    ("offers", "expected"),
     [
         ([], False),
         ([offer()], True),
@@ -93,8 +93,8 @@ def test_rises(offers: list[Offer], before: list[Offer], so: bool | None) -> Non
         ([offer(**OLD)], None),
     ],
 )
-def test_available(offers: list[Offer], so: bool | None) -> None:
-    assert holds(Trigger.AVAILABLE, offers) is so
+def test_available(offers: list[Offer], expected: bool | None) -> None:
+    assert holds(Trigger.AVAILABLE, offers) is expected
 
 
 def fresh(provider: str, hours_ago: float | None, error: str = "") -> Freshness:
@@ -120,7 +120,7 @@ def test_stale() -> None:
     assert seen.words.endswith("last successful poll 3h ago: HTTP 503; and 2 more")
 
 
-SO, NOT_SO, UNKNOWN = WatchFinding(("",), "so"), WatchFinding((), "not so"), WatchFinding(None, "?")
+SO, NOT_SO, UNKNOWN = WatchFinding(("",), "expected"), WatchFinding((), "not so"), WatchFinding(None, "?")
 
 
 def course(*found: WatchFinding, every: timedelta = 2 * HOUR, **more: Any) -> list[Notice]:

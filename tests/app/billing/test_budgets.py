@@ -175,7 +175,7 @@ def test_what_runs_is_stopped_with_the_rules_words(broker: Broker) -> None:
     assert "test.yaml:3" in stop_text(stopped.attempts[0].stop_reason)
 
 
-def test_a_budget_per_user_is_each_ones_own(broker: Broker) -> None:
+def test_a_budget_per_user_is_counted_for_each_user(broker: Broker) -> None:
     grant(broker, amount="$7", per="user")
     mine = submit(broker, job(broker), by=ANN)
     submit(broker, job(broker), by=BOB)

@@ -93,7 +93,7 @@ def test_a_budget_for_three_admits_three_of_one_transaction(
         assert ([look.views([one.id]) for one in found if isinstance(one, JobView)], look.kept_sums()) == before
 
 
-def test_a_job_that_cannot_be_submitted_keeps_no_other_from_it(together: Together, transactions: list[int]) -> None:
+def test_an_invalid_submission_does_not_block_others_of_its_batch(together: Together, transactions: list[int]) -> None:
     found = together("1", "0.000001", "1")
     assert [type(one) for one in found] == [JobView, InvalidInput, JobView]
     assert transactions == [2]

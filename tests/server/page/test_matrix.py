@@ -103,7 +103,7 @@ def test_a_budget_that_counts_others_is_not_there(seen_site: Site, who: str) -> 
 
 
 @pytest.mark.parametrize("who", EVERYBODY)
-def test_lists_are_for_whoever_has_the_permission_somewhere(seen_site: Site, who: str) -> None:
+def test_a_list_needs_its_permission_in_at_least_one_team(seen_site: Site, who: str) -> None:
     access = access_of(who)
     for route in OTHERS:
         allowed = route.permission is None or access.anywhere(route.permission)

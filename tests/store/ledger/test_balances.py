@@ -119,7 +119,7 @@ def test_what_several_jobs_hold_is_read_at_once(
         assert look.balances([]) == {}
 
 
-def test_a_hold_that_came_to_nothing_leaves_no_dates_to_the_next(store: Store) -> None:
+def test_a_fully_released_hold_leaves_no_dates_behind(store: Store) -> None:
     again = moved(Movement.HOLD, 100, (0, 9)), moved(Movement.RELEASE, 100), moved(Movement.HOLD, 36, (0, 2))
     post(store, *again)
     assert burn(store) == between(36, 0, 2, 18)

@@ -133,7 +133,7 @@ def test_each_resources_key(key: str, group: str | None) -> None:
 
 
 @pytest.mark.parametrize("key", sorted(set(TASK_KEYS) - {"run"}))
-def test_a_task_key_left_empty_is_not_given_as_in_skypilot(key: str) -> None:
+def test_an_empty_task_key_counts_as_absent(key: str) -> None:
     assert job_with({key: None}) == job_with({})
 
 
