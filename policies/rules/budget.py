@@ -179,8 +179,7 @@ class Budget(BoundRule[BudgetTerms]):
         if action.kind is ActionKind.EXTEND and not self.config.top_up and requested > Money.ZERO:
             message = (
                 f"budget {self._id(action)} has top_up: false, so a job gets no more money than at admission; "
-                f"{requested} "
-                "more is requested"
+                f"{requested} more is requested"
             )
             return deny(self, "no_top_up", message, budget=self.name, asked=requested)
         uses = facts.budgets.get(self._id(action), ())
@@ -252,8 +251,7 @@ class Budget(BoundRule[BudgetTerms]):
         open_requests = [request for request in use.asks if request.job_id != action.job_id]
         message = (
             f"budget {self._id(action)} of {limit_text} for {period}: {total_text} {_amount_verb(action)}{part}; "
-            f"{state} "
-            f"({spent} spent, {held} held{' by others' if action.own else ''}{pending_text(open_requests)})"
+            f"{state} ({spent} spent, {held} held{' by others' if action.own else ''}{pending_text(open_requests)})"
         )
         figures = {
             "budget": self.name,
@@ -278,9 +276,9 @@ class Budget(BoundRule[BudgetTerms]):
             # Needs of the broker for an admitted job are not requests of its owner.
             is_own_request = action.kind is ActionKind.LAUNCH or action.by_owner
             if is_own_request and own > Money.ZERO and own + share > limit:
-                message += f"; {own} of it is {action.user}'s own: open requests of one user may hold {limit}"
                 allowed_more = max(limit - own, Money.ZERO)
-                message += f", so {allowed_more} more" if allowed_more else ""
+                message += f"; {action.user}'s open requests already hold {own}; one user's open requests may hold "
+                message += f"at most {limit}, so at most {allowed_more} more" if allowed_more else f"at most {limit}"
                 return deny(self, "too_much_is_asked", message, own=own, more=allowed_more, **figures)
             return require_approval(self, self.config.asking, "over_budget", message, **figures)
         return deny(self, "over_budget", message, **figures)

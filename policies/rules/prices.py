@@ -120,8 +120,7 @@ class MaxPriceAge(BoundRule[Age]):
             self,
             "price_too_old",
             f"the price of {placement.offer.pool} is {duration_text(age)} old; the limit is {duration_text(limit)}; "
-            "run "
-            "`gpubroker prices poll` to update it",
+            "run `gpubroker prices poll` to update it",
             age=duration_text(age),
             limit=duration_text(limit),
         )

@@ -220,7 +220,8 @@ def advice_in(answer: object, regions: tuple[str, ...], exposure: float) -> Iter
     try:
         bands = {number(band["index"], "a band"): _band(band) for band in _table(answer, "ranges", list)}
     except (RowRejected, KeyError, TypeError) as error:
-        raise Malformed(f"the bands of the spot advisor make no sense: {error}", where=NAME) from error
+        reason = f"missing {error}" if isinstance(error, KeyError) else error
+        raise Malformed(f"the spot advisor's `ranges` are malformed: {reason}", where=NAME) from error
     by_region = _table(answer, "spot_advisor", dict)
     for region in regions:
         systems = by_region.get(region)

@@ -120,7 +120,7 @@ def test_stale() -> None:
     assert seen.words.endswith("last successful poll 3h ago: HTTP 503; and 2 more")
 
 
-SO, NOT_SO, UNKNOWN = WatchFinding(("",), "expected"), WatchFinding((), "not so"), WatchFinding(None, "?")
+SO, NOT_SO, UNKNOWN = WatchFinding(("",), "so"), WatchFinding((), "not so"), WatchFinding(None, "?")
 
 
 def course(*found: WatchFinding, every: timedelta = 2 * HOUR, **more: Any) -> list[Notice]:

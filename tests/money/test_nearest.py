@@ -156,7 +156,7 @@ def test_where_nothing_passes_it_says_whom_to_ask(store: Store) -> None:
     played, view = begun(store, policy, max_cost="$20", max_duration="3d")
     found, hint = refused(played, view, JobLimits(max_cost=Money.usd(28)))
     assert not found
-    assert hint.startswith("no lower limit and no later budget period would be allowed; ")
+    assert hint.startswith("neither a lower limit nor a later budget period would help; ")
     assert hint.endswith("ask the owner of stage.yaml:4")
 
 

@@ -8,6 +8,7 @@ from broker.app.advise.prices import CurrentPrices, Quote
 from broker.core.market.accelerators import Accelerator, accelerator_names, lookup
 from broker.core.market.offers import CapacityType
 from broker.core.market.price_basis import MachineClass, is_obtainable
+from broker.core.values.figures import plural
 from broker.core.values.units import split_machine
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.figures import HIDDEN, Count, count_text
@@ -54,9 +55,9 @@ class Supply:
             return "no offer of such a machine is known"
         price = self.price
         price_text = f", from ${price.usd_per_hour:,.2f}/h for {price.machines} × {price.machine}" if price else ""
-        offers = f"{self.offers} offers of such a machine or a larger one"
+        offers = f"{plural(self.offers, 'offer')} of this machine or a larger one"
         if self.link:
-            offers = f"{self.linked} of {offers} have {self.link.replace('_', ' ')}"
+            offers = f"{self.linked} of {offers} with {self.link.replace('_', ' ').replace('nvlink', 'NVLink')}"
         return offers + price_text
 
 

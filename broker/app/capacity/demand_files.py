@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from broker.core.errors import InvalidInput
+from broker.core.values.figures import plural
 
 MAX_BYTES = 50_000_000
 MAX_HOURS = 20 * 8760
@@ -67,17 +68,17 @@ def _read_file(path: Path) -> list[Demand]:
         header, rows = [cell.strip() for cell in rows[0][1]], rows[1:]
     if not rows:
         raise InvalidInput(
-            "the file has a header but no rows", where=str(path), hint="one row an hour is expected below it"
+            "the file has a header but no rows", where=str(path), hint="expected one row per hour below the header"
         )
     width = len(header) or len(rows[0][1])
     for line, cells in rows:
         if len(cells) != width:
-            raise InvalidInput(f"expected {width} field(s), found {len(cells)}", where=f"{path}:{line}")
+            raise InvalidInput(f"expected {plural(width, 'field')}, got {len(cells)}", where=f"{path}:{line}")
     has_times = width > 1 and _time(rows[0][1][0]) is not None
     has_hours = not has_times and width > 1 and _has_hour_column(path, header, rows)
     columns = range(1 if has_times or has_hours else 0, width)
     if len(columns) > 1 and not header:
-        raise InvalidInput("several columns and no header to name them", where=f"{path}:{rows[0][0]}")
+        raise InvalidInput("a file with several columns needs a header", where=f"{path}:{rows[0][0]}")
     titles = [header[column] if header else "" for column in columns]
     if len(set(titles)) < len(titles):
         raise InvalidInput(f"duplicate column name: {', '.join(titles)}", where=f"{path}:1")

@@ -212,7 +212,7 @@ def alternatives_text(options: Sequence[Alternative], refusal: Admission) -> str
     if any(v.rule != "budget" for v in denials):
         return ""  # such rules may allow the request at another time or place, which was not searched
     budget_names = ", ".join(dict.fromkeys(f"{v.source}{_shortfall_text(v)}" for v in denials))
-    advice = f"no lower limit and no later budget period would be allowed; ask the owner of {budget_names}"
+    advice = f"neither a lower limit nor a later budget period would help; ask the owner of {budget_names}"
     return "\n".join([advice, *release_advice])
 
 
@@ -294,7 +294,7 @@ def denial_error(
 _LESS_MONEY_HINTS = {
     HoldLimit.MAX_COST: "a lower max_cost needs less money",
     HoldLimit.MAX_DURATION: "a lower max_duration, or a max_cost, needs less money",
-    HoldLimit.EXPECTED: "what is held follows from `work:`: less work, or a max_cost, needs less money",
+    HoldLimit.EXPECTED: "the hold follows from `work:`; reduce the work or set max_cost",
     HoldLimit.SESSION: "a max_cost needs less money",
 }
 

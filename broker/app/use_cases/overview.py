@@ -197,7 +197,7 @@ def _trouble(view: JobView, usual: timedelta | None, now: datetime) -> tuple[Con
         return None
     if view.deadline_missed:
         return ConcernKind.DEADLINE_MISSED, "has missed its deadline", f"{length(now - view.deadline)} late"
-    return ConcernKind.DEADLINE_AT_RISK, "may miss its deadline", f"{length(view.deadline - now)} are left"
+    return ConcernKind.DEADLINE_AT_RISK, "may miss its deadline", f"{length(view.deadline - now)} left"
 
 
 def _usual_launch(views: Iterable[JobView]) -> timedelta | None:

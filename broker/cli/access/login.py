@@ -74,7 +74,8 @@ def logout(context: typer.Context, as_json: AsJson = False) -> None:
     terminal = Terminal.of(context)
     for name in (logins.SERVER, logins.TOKEN):
         if name in terminal.environment:
-            raise InvalidInput(f"the login comes from {name}", hint=f"unset {logins.SERVER} and {logins.TOKEN}")
+            message = f"you are logged in through the variable {name}, which `logout` cannot delete"
+            raise InvalidInput(message, hint=f"unset {logins.SERVER} and {logins.TOKEN}")
     is_revoked = False
     try:
         current_login = logins.current_login(terminal.environment)

@@ -359,8 +359,8 @@ def _prune_lines(result: PrunedCheckpoints) -> Iterator[str]:
         size = gigabytes(sum(checkpoint.bytes for checkpoint in job.gone))
         yield f"{job.id}: {formats.plural(len(job.gone), 'checkpoint')}, {size}; {kept_text}"
     for overdue_files in result.by_policy:
-        counts = (("results", overdue_files.results), ("logs", overdue_files.logs))
-        kinds = [f"{count} files of {kind}" for kind, count in counts if count]
+        counts = (("result file", overdue_files.results), ("log file", overdue_files.logs))
+        kinds = [formats.plural(count, kind) for kind, count in counts if count]
         kinds += [formats.plural(overdue_files.checkpoints, "checkpoint")] if overdue_files.checkpoints else []
         yield (
             f"{overdue_files.id}: {', '.join(kinds)}, {gigabytes(overdue_files.bytes)}; the policy no longer keeps them"
@@ -372,15 +372,15 @@ def _prune_lines(result: PrunedCheckpoints) -> Iterator[str]:
 
 
 def _summary(result: PrunedCheckpoints) -> str:
-    """``2 checkpoints of 1 job, 1.2 GB; by the policy 3 files, 4 MB; 12 files of snapshots, 1 GB``."""
+    """``2 checkpoints of 1 job, 1.2 GB; 3 files past the policy's retention, 4 MB; 12 snapshot files, 1 GB``."""
     parts = []
     if checkpoints := [item for job in result.jobs for item in job.gone]:
         jobs, size = formats.plural(len(result.jobs), "job"), gigabytes(sum(item.bytes for item in checkpoints))
         parts.append(f"{formats.plural(len(checkpoints), 'checkpoint')} of {jobs}, {size}")
     if overdue_files := result.by_policy:
         files = formats.plural(sum(item.results + item.logs + item.checkpoints for item in overdue_files), "file")
-        parts.append(f"by the policy {files}, {gigabytes(sum(item.bytes for item in overdue_files))}")
+        parts.append(f"{files} past the policy's retention, {gigabytes(sum(item.bytes for item in overdue_files))}")
     if pools := result.snapshots:
-        files = formats.plural(sum(item.files for item in pools), "file")
-        parts.append(f"{files} of snapshots, {gigabytes(sum(item.bytes for item in pools))}")
+        files = formats.plural(sum(item.files for item in pools), "snapshot file")
+        parts.append(f"{files}, {gigabytes(sum(item.bytes for item in pools))}")
     return "; ".join(parts) or "nothing"

@@ -84,7 +84,8 @@ class RequestedApproval:
         groups = []
         for question in self.open:
             names = [name for name in question.approvers if question.may_answer(name, requester)]
-            groups.append(" or ".join(sorted(names)) or alone)
+            default = alone if question.approvers else "nobody (the rule names no approvers)"
+            groups.append(" or ".join(sorted(names)) or default)
         return ", and ".join(dict.fromkeys(groups))
 
     def questions_for(self, person: str, requester: str) -> tuple[Question, ...]:

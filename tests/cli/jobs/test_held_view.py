@@ -157,5 +157,5 @@ def test_a_refusal_says_which_figure_to_change(gpubroker: Any, write: Any) -> No
     work = JOB.replace("max_duration: 60h\n", "work: 20h on L4:1\ncheckpoint: {every: 10m}\n")
     refused = gpubroker("submit", write("job.yaml", work), "--yes")
     assert refused.code == 3
-    assert "what is held follows from `work:`: less work, or a max_cost, needs less money" in refused.err
+    assert "the hold follows from `work:`; reduce the work or set max_cost" in refused.err
     assert re.search(r"max_cost: \$\d+\.\d+", refused.out), refused.out

@@ -218,8 +218,8 @@ def _ownership_step(
     weeks = best.hours / HOURS_PER_YEAR * WEEKS_PER_YEAR
     numbers: dict[str, object] = {"run_weeks": weeks, "lead_time_weeks": assumptions.lead_time_weeks}
     reason = (
-        f"rent: the run takes {number_text(weeks)} weeks, and bought machines come after "
-        f"{assumptions.lead_time_weeks:g}"
+        f"rent: the run takes {number_text(weeks)} weeks, and bought machines arrive only after "
+        f"{assumptions.lead_time_weeks:g} weeks"
     )
     if comparison is not None:
         owned_usd = comparison.present_value_usd(CapacityType.OWNED)
@@ -229,12 +229,10 @@ def _ownership_step(
             "rented_usd": rented_usd,
             "break_even_hours_per_day": comparison.break_even and comparison.break_even.hours_per_day,
         }
-        reason += f"; owning would cost {usd_text(owned_usd)} against {usd_text(rented_usd)} of rent"
+        reason += f"; owning would cost {usd_text(owned_usd)}, renting {usd_text(rented_usd)}"
     if _is_paid_for(best):
-        reason = (
-            f"{best.quote.where} has them, and its hours are paid for: only ${best.quote.usd_per_gpu_hour:.3g} more"
-        )
-        reason += " per GPU-hour in use"
+        extra = f"${best.quote.usd_per_gpu_hour:.3g} extra"
+        reason = f"{best.quote.where} already has these machines, so a GPU-hour costs only {extra}"
     if situation.owned_only and not _is_paid_for(best):
         reason = f"owned machines only, because the data is sensitive; {reason.removeprefix('rent: ')}"
     return PathStep(
