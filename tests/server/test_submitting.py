@@ -24,7 +24,7 @@ from broker.server.api.limits import UploadQuota
 from broker.settings import ServeSettings
 from tests.server.test_changing import ask, lines
 from tests.server.test_matrix import access_of
-from tests.server.world import EVERYBODY, JOB, Company, bearer
+from tests.server.world import EVERYBODY, JOB, STRANGER, Company, bearer, submitted
 
 FILE = JOB.format(name="sent", team="team: nlp", most="2h")
 WITH_FILES = f"{FILE}workdir: /home/mia/project\n"
@@ -124,6 +124,24 @@ def test_other_jobs_are_named_by_ids_that_one_may_see(seen_world: Company) -> No
     for more in (f"resume_from: {seen_world.foreign}\n", f"after: {seen_world.foreign}\n"):
         answer = submit(seen_world, job_file=FILE + more)
         assert (answer.status_code, answer.json()["kind"]) == (404, "unknown_name")
+
+
+@pytest.mark.parametrize("reference", ["foreign", "foreig", "fore", "forein", "zzzz", "nobodys"])
+def test_a_wrong_name_tells_nothing_of_others_jobs(seen_world: Company, reference: str) -> None:
+    answer = submit(seen_world, job_file=FILE + f"after: {reference}\n")
+    assert (answer.status_code, answer.json()["detail"]) == (404, f"unknown job '{reference}'")
+    ids = (seen_world.mine, seen_world.asking, seen_world.foreign, seen_world.nobodys)
+    assert not [id for id in ids if id in answer.text]
+
+
+def test_a_namesake_of_another_team_is_not_taken_and_hinders_nobody(world: Company) -> None:
+    submitted(world.broker, "mine", STRANGER, "vision")
+    answer = submit(world, job_file=FILE + "after: mine\n")
+    assert answer.status_code == 201, answer.text
+    with world.broker.store.reading() as reader:
+        recorded = reader.job(answer.json()["id"])
+    assert recorded
+    assert [(predecessor.job, predecessor.folder) for predecessor in recorded.job.after] == [(world.mine, "mine")]
 
 
 def test_a_snapshot_is_of_the_submitter_and_there(seen_world: Company) -> None:

@@ -29,23 +29,25 @@ _OPEN = [state.value for state in JobState if not state.final]
 _MAX_IDS_SHOWN = 10  # ids in a message
 
 
-def find(broker: Broker, reference: str) -> JobView:
+def find(broker: Broker, reference: str, teams: Collection[str | None] | None = None) -> JobView:
     """The job with that id, the open job of that name, the newest ended one if none is open, or the only job whose id
-    begins with ``reference``; an array and its tasks, whose ids begin with its own, count as one. Raises `UnknownName`,
-    `InvalidInput` if several open jobs have that name, and `UnreadableJob` for a job that this version cannot read."""
+    begins with ``reference``; an array and its tasks, whose ids begin with its own, count as one. Only jobs of
+    ``teams`` (None: all) are looked for. Raises `UnknownName`, whose suggestions are of all teams, `InvalidInput` if
+    several open jobs have that name, and `UnreadableJob` for a job that this version cannot read."""
+    limit = 1 if teams is None else _MAX_MATCHES
     with broker.store.reading() as reader:
         exact = reader.job(reference)
-        if exact is not None:
+        if exact is not None and _of_teams([exact], teams):
             return exact
-        named_views = _jobs_named(reader, reference, 1)
+        named_views = _of_teams(_jobs_named(reader, reference, limit), teams)
         if named_views and reader.unreadable:  # one of the same name
             raise reader.unreadable[0]
         if named_views:
             refuse_several(reference, [view.id for view in named_views if not view.state.final])
             return named_views[0]
-        prefix_matches = reader.jobs_begun(reference, limit=2) if reference else []
+        prefix_matches = _of_teams(reader.jobs_begun(reference, limit=limit + 1), teams) if reference else []
         if not prefix_matches and reference and not reader.unreadable:
-            prefix_matches = _tasks_with_prefix(reader, reference)
+            prefix_matches = _of_teams(_tasks_with_prefix(reader, reference), teams)
         if len(prefix_matches) == 1 and not reader.unreadable:
             return prefix_matches[0]
         if not prefix_matches and reader.unreadable:
@@ -80,7 +82,11 @@ def matching_jobs(broker: Broker, reference: str, teams: Collection[str] | None,
         candidates = [exact] if exact is not None else _jobs_named(reader, reference, _MAX_MATCHES)
         if not candidates and reference:
             candidates = list(reader.jobs_begun(reference, limit=_MAX_MATCHES))
-    return [view for view in candidates if teams is None or view.job.team in teams][:limit]
+    return _of_teams(candidates, teams)[:limit]
+
+
+def _of_teams(views: Sequence[JobView], teams: Collection[str | None] | None) -> Sequence[JobView]:
+    return [view for view in views if teams is None or view.job.team in teams]
 
 
 def refuse_second_session(job: Job, namesakes: Sequence[JobView]) -> None:

@@ -1,7 +1,7 @@
 """Jobs that wait for others: which jobs these are, and in which order a graph of jobs is submitted."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from broker.app.jobs import jobs
@@ -20,7 +20,7 @@ from broker.store.jobs.journal import StoreWriter
 
 def resolve_predecessors(broker: Broker, job: Job, *, by: Actor) -> Job:
     """The job with the full ids of the jobs that it comes after. Of a job that is submitted again, a predecessor that
-    has ended without success is the newest job of its name. Idempotent.
+    has ended without success is the newest job of its name and team. Idempotent.
 
     Raises `UnknownName` for an unknown job, `InvalidInput` for one that has failed or is given twice, `NotAllowed` for
     results of another team's job.
@@ -33,28 +33,30 @@ def resolve_predecessors(broker: Broker, job: Job, *, by: Actor) -> Job:
     return job.model_copy(update={"after": predecessors}) if predecessors else job
 
 
-def find_predecessor(broker: Broker, reference: str) -> tuple[JobView, str]:
-    """The job that ``reference`` means, and its id. The view of a task that has not begun is that of its array. Raises
-    as `jobs.find`."""
+def find_predecessor(
+    broker: Broker, reference: str, teams: Collection[str | None] | None = None
+) -> tuple[JobView, str]:
+    """The job of ``teams`` (None: all) that ``reference`` means, and its id. The view of a task that has not begun is
+    that of its array. Raises as `jobs.find`."""
     with contextlib.suppress(UnknownName):
-        view = jobs.find(broker, reference)
+        view = jobs.find(broker, reference, teams)
         if not view.state.final or view.id == reference:
             return view, view.id
     array_name = reference.rpartition("-")[0]
     with contextlib.suppress(BrokerError):
-        view = jobs.find(broker, array_name)
+        view = jobs.find(broker, array_name, teams)
         if (array := view.job.array) is not None and array.has_task(reference, array_name):
             task = task_id(view.id, int(reference.rpartition("-")[2]))
             with broker.store.reading() as reader:
                 return reader.job(task) or view, task
-    view = jobs.find(broker, reference)
+    view = jobs.find(broker, reference, teams)
     return view, view.id
 
 
 def _resolve_predecessor(broker: Broker, job: Job, predecessor: Predecessor, by: Actor) -> Predecessor:
     view, id = find_predecessor(broker, predecessor.job)
     if predecessor.folder and view.state.final and view.state is not JobState.SUCCEEDED:
-        view, id = find_predecessor(broker, view.job.name)
+        view, id = find_predecessor(broker, view.job.name, {view.job.team})
     if predecessor.inputs and view.job.team != job.team and not by.may_act_for(view.user, view.job.team):
         raise NotAllowed(f"the results of {view.id} are another team's", hint=f"ask {view.user}")
     if predecessor_states([Predecessor(job=view.id, when=predecessor.when)], {view.id: view.state}).failed is not None:

@@ -6,9 +6,9 @@ from broker.app.access.callers import Caller
 from broker.app.jobs.network_jobs import parse_received_job
 from broker.app.jobs.predecessors import find_predecessor
 from broker.core.access.people import Permission
-from broker.core.errors import UnknownName
+from broker.core.errors import UnknownName, UnreadableJob
 from broker.core.events.views import JobView
-from broker.core.job.jobs import Job
+from broker.core.job.jobs import Job, Predecessor
 from broker.core.purchases.purchases import PREFIX, Purchase
 
 
@@ -39,12 +39,23 @@ def purchase_id(by: Caller) -> str:
 
 
 def submittable_job(by: Caller, job_file: str) -> Job:
-    """The job of that text, if the caller may submit it. Other jobs that it names are given by their ids. Raises
+    """The job of that text, if the caller may submit it, with the ids of those that it comes after. Raises
     `InvalidInput`, `RoleMissing`, and `UnknownName` for a job that the caller may not see."""
     job = parse_received_job(by.broker, job_file)
     by.require(Permission.SUBMIT, job.team)
     if job.resume_from is not None:
         by.job(job.resume_from.job, Permission.SEE_OUTPUT)
-    for predecessor in job.after:
-        by.job(find_predecessor(by.broker, predecessor.job)[0].id)
-    return job
+    after = tuple(_visible_predecessor(by, predecessor) for predecessor in job.after)
+    return job.model_copy(update={"after": after}) if after else job
+
+
+def _visible_predecessor(by: Caller, predecessor: Predecessor) -> Predecessor:
+    """With the id of the job that the caller may see by this name: others may have jobs of the same one."""
+    teams, name = by.access.teams(Permission.SEE_JOBS), predecessor.job
+    try:
+        id = find_predecessor(by.broker, name, teams)[1]
+    except (UnknownName, UnreadableJob):
+        if teams is None:
+            raise
+        raise UnknownName("job", name, ()) from None  # without similar names, which may be secret
+    return predecessor if id == name else predecessor.model_copy(update={"job": id, "folder": name})

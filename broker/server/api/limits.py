@@ -102,8 +102,7 @@ class RequestRate:
             left = min(left + (now - at) / interval, float(self._per_minute))
             allowed = left >= 1.0
             self._left[token] = (left - 1.0 if allowed else left, now)
-            while len(self._left) > self._remembered:
-                self._left.popitem(last=False)
+            _forget(self._left, self._remembered)
         if not allowed:
             raise TooManyRequests((1.0 - left) * interval, self._per_minute)
 

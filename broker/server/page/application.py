@@ -117,10 +117,6 @@ class ProviderPages:
     def _browser_cookie(self) -> str:
         return f"{self._cookie.name}_begun"
 
-    def routes(self) -> tuple[tuple[str, Callable[..., Response]], ...]:
-        """The paths (GET) and their endpoints."""
-        return (TO_PROVIDER, self.send_to_provider), (CALLBACK, self.back)
-
     def send_to_provider(self, request: Request) -> Response:
         next_path = local_path(request.query_params.get("next", "/"))
         try:
@@ -220,8 +216,8 @@ def page(broker: Broker, health: Pulses, transport: Transport, wrong_tokens: Wro
     app.add_api_route(signing.LINK, signing.sign_in_by_link, methods=["POST"])
     if broker.settings.sign_in is not None:
         provider = ProviderPages(broker, IdentityProvider(broker.settings.sign_in), cookie, transport)
-        for path, endpoint in provider.routes():
-            app.add_api_route(path, endpoint, methods=["GET"])
+        app.add_api_route(TO_PROVIDER, provider.send_to_provider, methods=["GET"])
+        app.add_api_route(CALLBACK, provider.back, methods=["GET"])
     for route in PAGES:
         gate_check = Depends(gate(broker, cookie, route.permission, rate))
         app.add_api_route(
