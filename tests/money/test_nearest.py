@@ -119,7 +119,7 @@ def test_what_fits_in_no_later_month_is_not_promised(store: Store) -> None:
     played, view = begun(store, MONTHLY.replace("AMOUNT", "77"), max_cost="$20", max_duration="30d")
     (now,), hint = refused(played, view, JobLimits(max_cost=Money.usd(1000)))
     assert now.max_cost == Money.usd(27)
-    assert hint.startswith("this would be allowed:\n")
+    assert hint.startswith("each would be allowed:\n")
 
 
 def test_a_request_beyond_two_months_says_the_first_that_has_room(store: Store) -> None:

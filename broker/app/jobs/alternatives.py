@@ -202,13 +202,8 @@ def alternatives_text(options: Sequence[Alternative], refusal: Admission) -> str
     denials = [v for v in refusal.verdicts if v.answer is Answer.DENY]
     release_advice = _release_advice(denials)
     if options:
-        return "\n".join(
-            [
-                "this would be allowed:" if len(options) == 1 else "each would be allowed:",
-                *map(_alternative_line, options),
-                *release_advice,
-            ]
-        )
+        lines = [*map(_alternative_line, options), *release_advice]
+        return "\n".join(["this would be allowed:" if len(lines) == 1 else "each would be allowed:", *lines])
     if any(v.rule != "budget" for v in denials):
         return ""  # such rules may allow the request at another time or place, which was not searched
     budget_names = ", ".join(dict.fromkeys(f"{v.source}{_shortfall_text(v)}" for v in denials))
