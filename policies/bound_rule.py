@@ -28,10 +28,9 @@ def duration_text(duration: timedelta) -> str:
     return print_duration(timedelta(seconds=max(round(duration.total_seconds()), 0)))
 
 
-def pending_text(requests: Sequence[OpenAsk], limit: int = 2) -> str:
-    """Money held for pending requests, for a sentence: requester, approvers, deadline. Empty without any; ``limit``:
-    how many are named.
-    """
+def pending_text(requests: Sequence[OpenAsk], team: str | None) -> str:
+    """Money held for pending requests, for a sentence: requester, approvers, deadline of the first two of ``team``;
+    those of other teams are only counted. Empty without any."""
     if not requests:
         return ""
     total = sum((request.held for request in requests), Money.ZERO).rounded(2)
@@ -39,9 +38,10 @@ def pending_text(requests: Sequence[OpenAsk], limit: int = 2) -> str:
         f"{f'{request.held.rounded(2)} for ' if len(requests) > 1 else ''}{request.user}'s {request.job_id} (to be "
         f"approved by {' or '.join(request.approvers) or 'nobody'}"
         f"{f' before {request.until:%Y-%m-%d %H:%M} UTC' if request.until else ''})"
-        for request in requests[:limit]
+        for request in [request for request in requests if request.team == team][:2]
     ]
-    remainder = [f"{len(requests) - limit} more"] if len(requests) > limit else []
+    rest = len(requests) - len(descriptions)
+    remainder = [f"{rest} {'more' if descriptions else 'of other teams'}"] if rest else []
     return f", {total} of it for requests that await approval: {'; '.join([*descriptions, *remainder])}"
 
 

@@ -251,7 +251,8 @@ class Budget(BoundRule[BudgetTerms]):
         open_requests = [request for request in use.asks if request.job_id != action.job_id]
         message = (
             f"budget {self._id(action)} of {limit_text} for {period}: {total_text} {_amount_verb(action)}{part}; "
-            f"{state} ({spent} spent, {held} held{' by others' if action.own else ''}{pending_text(open_requests)})"
+            f"{state} ({spent} spent, {held} held{' by others' if action.own else ''}"
+            f"{pending_text(open_requests, action.job.team)})"
         )
         figures = {
             "budget": self.name,

@@ -163,15 +163,15 @@ class SpotShare:
 
 @dataclass(frozen=True, slots=True)
 class OpenAsk:
-    """A pending approval request: its user and job, its approvers (names or shell-style patterns), its deadline (UTC;
-    None for none), and its hold in a budget's period (USD).
-    """
+    """A pending approval request: its user, job and team, its approvers (names or shell-style patterns), its deadline
+    (UTC; None for none), and its hold in a budget's period (USD)."""
 
     job_id: str
     user: str
     approvers: tuple[str, ...]
     until: datetime | None
     held: Money
+    team: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

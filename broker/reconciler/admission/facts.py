@@ -204,7 +204,7 @@ def _pending_requests(
         approvers = (
             tuple(name for name in request.approvers if request.questions_for(name, view.user)) or request.approvers
         )
-        requests[view.id] = OpenAsk(view.id, view.user, approvers, request.expires_at, held)
+        requests[view.id] = OpenAsk(view.id, view.user, approvers, request.expires_at, held, view.job.team)
     return tuple(requests[job_id] for job_id in waiting if job_id in requests)
 
 

@@ -10,7 +10,7 @@ from broker.core.values import figures
 from broker.core.values.money import Money
 from tests.server.page.browsing import Browser, FormFields, Site
 from tests.server.test_matrix import access_of
-from tests.server.world import EVERYBODY, JOB, Company
+from tests.server.world import EVERYBODY, JOB, POLICY, STRANGER, Company
 
 TEXT = JOB.format(name="by-hand", team="team: nlp", most="2h")
 PLAN = "/submit/plan"
@@ -82,6 +82,17 @@ def test_what_would_be_refused_has_no_button(seen_site: Site) -> None:
     assert "it would be refused" in page
     assert "Held when it is submitted" not in page, "nothing is held"
     assert "/submit" not in FormFields(page).forms
+
+
+def test_a_refusal_names_no_request_of_another_team(site: Site) -> None:
+    world = site.world
+    world.broker.store.activate_policy(
+        {"test.yaml": POLICY.replace("name: all, amount: $100", "name: all, amount: $1")}, by="adam"
+    )
+    for who, team, is_own in (("mia", "nlp", True), (STRANGER, "vision", False)):
+        page = planned(site.of(who), TEXT.replace("team: nlp", f"team: {team}"))
+        assert "for requests that await approval" in page
+        assert (world.asking in page, "1 of other teams" in page) == (is_own, not is_own)
 
 
 @pytest.mark.parametrize("more", ["workdir: .\n", "secrets: [TOKEN]\n", "file_mounts: {/data: ./data}\n"])
