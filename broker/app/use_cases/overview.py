@@ -1,6 +1,6 @@
 """What needs a person now, and what runs: of the jobs, the money and the prices that the caller may see."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -25,7 +25,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.values.figures import length, money, plural
 from broker.core.values.money import Money
 
-_MAX_JOBS = 1_000  # open jobs that are looked at, the newest
+_MAX_JOBS = 1_000  # open jobs of the caller's teams that are looked at, the newest
 _STATES = (JobState.PAUSED_BUDGET, JobState.LAUNCHING, JobState.RUNNING, JobState.INTERRUPTED, JobState.QUEUED)
 _SLOW_AFTER, _SLOW_FACTOR = timedelta(minutes=15), 3  # a launch is slow after this time and three usual ones
 
@@ -87,8 +87,7 @@ def overview(by: Caller) -> Overview:
         concerns += _budget_concerns(budgets)
     if by.access.anywhere(Permission.SEE_JOBS):
         teams = by.access.teams(Permission.SEE_JOBS)
-        open_jobs = share_result(by, ("open jobs",), lambda: _open_jobs(by.broker))
-        views = [view for view in open_jobs if teams is None or view.job.team in teams]
+        views = share_result(by, ("open jobs", teams), lambda: _open_jobs(by.broker, teams or ()))
         running = _running_now(views)
         concerns += [*_request_concerns(by), *_job_concerns(by.broker, views), *_overdue_concerns(by)]
     if by.access.anywhere(Permission.SEE_MARKET):
@@ -150,9 +149,9 @@ def _purchase_concern(purchase: PurchaseResult) -> Concern:
     )
 
 
-def _open_jobs(broker: Broker) -> Sequence[JobView]:
+def _open_jobs(broker: Broker, teams: Collection[str]) -> Sequence[JobView]:
     with broker.store.reading() as reader:
-        return reader.jobs(states=_STATES, limit=_MAX_JOBS, with_tasks=True)
+        return reader.jobs(states=_STATES, teams=teams, limit=_MAX_JOBS, with_tasks=True)
 
 
 def _running_now(views: Iterable[JobView]) -> RunningNow:

@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 from markupsafe import escape
 
+from broker.app.use_cases import overview
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause
+from broker.core.events.wait_reasons import MoneyEnded
 from broker.core.values import figures
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
@@ -17,7 +21,7 @@ from tests.actors import with_clock
 from tests.past import finished
 from tests.server.page.browsing import Site, site_of
 from tests.server.page.grown import in_trouble
-from tests.server.world import new_world, submitted
+from tests.server.world import STRANGER, new_world, submitted
 
 KINDS = {"slow": "launch_slow", "late": "deadline_at_risk", "paused": "job_paused"}
 
@@ -94,6 +98,17 @@ def test_nobody_is_told_of_what_they_may_not_see(troubled: tuple[Site, dict[str,
         )
     assert concerns(site, "apple")[1]["subject"] == site.world.asking
     assert site.of("nora").get("/").status_code == 200
+
+
+def test_others_jobs_do_not_crowd_out_those_of_the_own_team(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "_MAX_JOBS", 2)
+    for name in ("newer", "newest"):
+        submitted(site.world.broker, name, STRANGER, "vision")
+    now = site.world.broker.clock.now()
+    with site.world.broker.store.writing() as tx:
+        tx.append(site.world.mine, [(1, ev.AttemptEnded(cause=Cause.PAID_UNTIL))], now)
+        tx.append(site.world.mine, [(None, ev.Paused(reason=MoneyEnded(evidence="max_cost")))], now)
+    assert "mine is paused" in [one["summary"] for one in concerns(site, "mia")]
 
 
 def test_what_runs_is_counted_and_priced_apart_by_kind_of_money(troubled: tuple[Site, dict[str, str]]) -> None:
