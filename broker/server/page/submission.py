@@ -11,6 +11,7 @@ from broker.app.use_cases import jobs
 from broker.app.use_cases.changes import change
 from broker.app.use_cases.submission import plan_text_alone, submit_job
 from broker.core.access.people import Permission
+from broker.core.documents import print_document
 from broker.core.errors import BrokerError, InvalidInput
 from broker.server.api.problems import status_of
 from broker.server.page.jobs import JOBS_PATH
@@ -31,7 +32,7 @@ def job_form(by: By, like: Annotated[str, Query(max_length=200)] = "") -> Respon
     if like:
         return _form(by, jobs.job_file(by.caller, like).job_file)
     teams = by.caller.access.teams(Permission.SUBMIT)
-    return _form(by, NEW_JOB.format(team=f"team: {min(teams)}\n" if teams else ""))
+    return _form(by, NEW_JOB.format(team=print_document({"team": min(teams)}) if teams else ""))
 
 
 def plan_job(by: By, form: Form) -> Response:

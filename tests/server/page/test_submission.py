@@ -5,12 +5,14 @@ from html import unescape
 
 import pytest
 
-from broker.core.access.people import Permission
+from broker.app.access import people
+from broker.core.access.people import Permission, TeamRole
 from broker.core.values import figures
 from broker.core.values.money import Money
+from tests.actors import ROOT
 from tests.server.page.browsing import Browser, FormFields, Site
 from tests.server.test_matrix import access_of
-from tests.server.world import EVERYBODY, JOB, POLICY, STRANGER, Company
+from tests.server.world import EVERYBODY, JOB, NOBODY, POLICY, STRANGER, Company
 
 TEXT = JOB.format(name="by-hand", team="team: nlp", most="2h")
 PLAN = "/submit/plan"
@@ -121,6 +123,13 @@ def test_the_form_of_a_new_job_is_a_job_of_ones_own_team(seen_site: Site, who: s
     if answer.status_code == 200:
         sent = browser.send_form("/submit", PLAN, job_file=text_of(answer.text))
         assert (sent.status_code, "my-job: " in sent.text) == (200, True)
+
+
+@pytest.mark.parametrize("team", ["123", "true", "null"])
+def test_a_team_of_any_name_is_that_of_the_form(site: Site, team: str) -> None:
+    people.give_role(site.world.broker, NOBODY, TeamRole.MEMBER, team, by=ROOT)
+    browser = site.of(NOBODY)
+    assert "my-job: " in planned(browser, text_of(browser.get("/submit").text))
 
 
 def test_another_teams_job_is_not_submitted(site: Site) -> None:
