@@ -77,11 +77,7 @@ Sort = Annotated[OfferOrder, Field(description="The order.")]
 
 
 def list_offers(
-    by: Caller,
-    wanted: WantedOffers,
-    sort: Sort = OfferOrder.GPU_PRICE,
-    limit: Offers = 50,
-    cursor: Cursor = None,
+    by: Caller, wanted: WantedOffers, sort: Sort = OfferOrder.GPU_PRICE, limit: Offers = 50, cursor: Cursor = None
 ) -> OfferPage:
     """Current offers: cheapest GPU-hour first, then commitments of months, then machines without a GPU. Other orders
     have one page."""

@@ -105,12 +105,7 @@ USE_CASES = (
     ),
     UseCase("GET", "/reports/review", May.SEE_ALL_TEAMS, "money:month_review", "report-review"),
     UseCase(
-        "POST",
-        "/reports/review/{month}/advice/{advice}",
-        May.ANSWER_ADVICE,
-        "money:answer_advice",
-        "",
-        "advice.answer",
+        "POST", "/reports/review/{month}/advice/{advice}", May.ANSWER_ADVICE, "money:answer_advice", "", "advice.answer"
     ),
     UseCase("GET", "/reports/billed", May.SEE_ALL_TEAMS, "money:billed", "report-billed"),
     UseCase("GET", "/reports/focus/{month}", May.SEE_ALL_TEAMS, "money:focus_export", "report-focus"),

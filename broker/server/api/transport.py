@@ -102,7 +102,5 @@ class Transport:
             raise InvalidInput("TLS needs a certificate and its key", hint="say --tls-cert and --tls-key")
         if not self.is_safe(host):
             raise InvalidInput(
-                f"others can reach {host}, and API tokens would be sent unencrypted",
-                where=SETTING,
-                hint=TLS_HINT,
+                f"others can reach {host}, and API tokens would be sent unencrypted", where=SETTING, hint=TLS_HINT
             )

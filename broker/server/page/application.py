@@ -203,11 +203,8 @@ def page(broker: Broker, health: Pulses, transport: Transport, wrong_tokens: Wro
     """The page alone, without the `Envelope` that a caller puts around it."""
     cookie = Cookie(transport.encrypted)
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, max_body_size=MAX_BODY)
-    app.state.health, app.state.signing, app.state.transport = (
-        health,
-        SignInState(broker, cookie, wrong_tokens),
-        transport,
-    )
+    app.state.health, app.state.transport = health, transport
+    app.state.signing = SignInState(broker, cookie, wrong_tokens)
     app.state.wrong_codes = WrongTokens(most=10)  # limits by person the tries of programs' codes
     form, rate = Depends(read_form), RequestRate(broker.settings.serve.requests_per_minute)
     app.add_api_route(signing.SIGN_IN, signing.sign_in_page, methods=["GET"])

@@ -61,9 +61,8 @@ def _begin_session(
 
 def sign_out(by: By, at: SignIn, form: Form) -> Response:
     """End the session, or all sessions of the person."""
-    sessions.sign_out(
-        at.broker, by.session, origin=by.caller.actor.audit_origin, everywhere=form.get("everywhere") == "yes"
-    )
+    origin, everywhere = by.caller.actor.audit_origin, form.get("everywhere") == "yes"
+    sessions.sign_out(at.broker, by.session, origin=origin, everywhere=everywhere)
     answer = RedirectResponse(SIGN_IN, 303)
     answer.delete_cookie(at.cookie.name, **at.cookie.kind)
     return answer
@@ -95,17 +94,12 @@ def code_form(by: By, request: Request, user_code: Code = "") -> Response:
 
 def decide_login(by: By, request: Request, form: Form) -> Response:
     """Grant or refuse a program's login as the person signed in."""
-    code, grant = form.get("user_code", ""), form.get("decision") == "grant"
+    code, grant, actor = form.get("user_code", ""), form.get("decision") == "grant", by.caller.actor
     if _waiting_login(by, request, code) is None:
         return _render_login(by, None, "No program is waiting with this code any more.", 404)
     try:
         decided = device_logins.decide_login(
-            by.caller.broker,
-            code,
-            by.caller.access,
-            grant=grant,
-            by=by.caller.actor,
-            origin=by.caller.actor.audit_origin,
+            by.caller.broker, code, by.caller.access, grant=grant, by=actor, origin=actor.audit_origin
         )
     except InvalidInput as error:
         return _render_login(by, None, f"{error.message.capitalize()}.", 409)
