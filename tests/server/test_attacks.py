@@ -16,8 +16,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from broker.core.actors import network_of
 from broker.core.values.clock import ManualClock
+from broker.server.api.paths import GRANT
 from broker.server.api.team_server import ACCESS, AccessLog, Connection, Listener, TeamServer
-from broker.server.api.transport import GRANT, Transport
+from broker.server.api.transport import Transport
 from broker.server.page.application import api_and_page
 from tests.server.test_listening import HTTP, answering
 from tests.server.world import Company, bearer

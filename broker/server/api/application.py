@@ -22,9 +22,10 @@ from broker.core.extras import own_version
 from broker.server.api import device_flow, problems
 from broker.server.api.callers import EntryControl, gate
 from broker.server.api.limits import RequestRate, UploadQuota, WrongTokens
+from broker.server.api.paths import CONTENTS
 from broker.server.api.problems import HttpProblem
 from broker.server.api.routes import OPENAPI, ROUTES, UPLOADS
-from broker.server.api.transport import CONTENTS, Transport
+from broker.server.api.transport import Transport
 
 MAX_BODY = 1_000_000
 """The most bytes in a request's body."""

@@ -15,7 +15,7 @@ from broker.core.access.people import Permission
 from broker.core.actors import EntryPoint, network_of
 from broker.core.errors import AskAPerson, Throttled
 from broker.server.api.limits import RequestRate, WrongTokens
-from broker.server.api.transport import ADMISSION
+from broker.server.api.paths import ADMISSION
 
 log = logging.getLogger(__name__)
 

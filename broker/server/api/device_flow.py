@@ -17,7 +17,8 @@ from broker.core.access.sessions import INTERVAL, VALID
 from broker.core.actors import EntryPoint
 from broker.core.errors import InvalidInput, Throttled
 from broker.server.api.callers import address_of
-from broker.server.api.transport import CLIENT, DEVICE_AUTHORIZATION, DEVICE_PAGE, GRANT, REVOCATION, TOKEN, Transport
+from broker.server.api.paths import CLIENT, DEVICE_AUTHORIZATION, DEVICE_PAGE, GRANT, REVOCATION, TOKEN
+from broker.server.api.transport import Transport
 
 
 def install(app: FastAPI, broker: Broker, transport: Transport) -> None:

@@ -41,7 +41,7 @@ from broker.core.events.views import JobView
 from broker.server.api import contents
 from broker.server.api.callers import By, bearer_of
 from broker.server.api.limits import TooManyRequests
-from broker.server.api.transport import DEVICE_AUTHORIZATION, REVOCATION, TOKEN, VERSION
+from broker.server.api.paths import DEVICE_AUTHORIZATION, REVOCATION, TOKEN, VERSION
 
 log = logging.getLogger(__name__)
 

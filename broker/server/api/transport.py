@@ -1,5 +1,4 @@
-"""How requests may reach the server: over TLS, through proxies that add it, or from this machine only; and the
-constants that the server and its client programs share."""
+"""How requests may reach the server: over TLS, through proxies that add it, or from this machine only."""
 
 import re
 from dataclasses import dataclass
@@ -14,18 +13,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from broker.app.service.metrics import PUBLIC_PATHS, SETTING, is_loopback
 from broker.core.errors import InvalidInput
-
-VERSION = "/api/v1"
-DEVICE_AUTHORIZATION, TOKEN, REVOCATION = (f"{VERSION}/{name}" for name in ("device_authorization", "token", "revoke"))
-CONTENTS = f"{VERSION}/contents"
-ADMISSION = f"{VERSION}/admission/"
-DEVICE_PAGE = "/device"
-"""The page where a person enters the code of a program that logs in."""
-GRANT = "urn:ietf:params:oauth:grant-type:device_code"
-CLIENT = "gpubroker"
-"""The client id of the command line. It is not a secret: a program with it has only the permissions that a person
-grants it."""
-
 
 TLS_HINT = "say --tls-cert and --tls-key; or set GPUBROKER_SERVE__PUBLIC_URL=https://…, if a proxy in front adds TLS"
 """The hint for an address other than loopback without TLS."""

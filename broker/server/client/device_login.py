@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from broker.core.errors import AskAPerson, Malformed, Unreachable
-from broker.server.api.transport import CLIENT, DEVICE_AUTHORIZATION, GRANT, REVOCATION, TOKEN
+from broker.server.api.paths import CLIENT, DEVICE_AUTHORIZATION, GRANT, REVOCATION, TOKEN
 from broker.server.client.logins import SavedLogin, http_client
 
 _TIMEOUT = httpx.Timeout(20.0, connect=10.0)  # seconds

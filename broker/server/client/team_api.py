@@ -18,7 +18,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop
 from broker.app.documents import ErrorDetails, kind_of, plain
 from broker.app.use_cases.table import IN_QUERY, row_of
 from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, NotAllowed, Throttled, Unreachable
-from broker.server.api.transport import CONTENTS, VERSION
+from broker.server.api.paths import CONTENTS, VERSION
 from broker.server.client.logins import SERVER, TOKEN, SavedLogin, http_client
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)  # seconds; a submission plans before it answers

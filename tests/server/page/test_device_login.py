@@ -9,7 +9,7 @@ from broker.app.access import people, tokens
 from broker.core.access.people import TokenScope
 from broker.core.access.sessions import INTERVAL, VALID, new_user_code
 from broker.core.values.clock import ManualClock
-from broker.server.api.transport import GRANT
+from broker.server.api.paths import GRANT
 from tests.actors import ROOT, with_clock
 from tests.server.page.browsing import Browser, FormFields, Site, answering
 from tests.server.world import bearer
