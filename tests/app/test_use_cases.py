@@ -26,7 +26,7 @@ from broker.core.job.jobs import Job
 from broker.core.job.reasons import Reason
 from broker.core.values.money import Money
 from broker.settings import environment_of
-from tests.actors import ANN, EVERYBODYS
+from tests.actors import ANN, EVERYBODYS, mid_month, with_clock
 from tests.app.jobs.approving import held
 from tests.this_machine import CPUS
 
@@ -105,11 +105,10 @@ def test_two_who_submit_at_once_do_not_get_the_same_machine(new_broker: Callable
 def test_a_budget_is_never_overdrawn_by_submissions_at_once(new_broker: Callable[[], Broker]) -> None:
     grant(new_broker(), "$3.20")
     admitted: list[str] = []
-    ready = threading.Barrier(6)
+    ready, clock = threading.Barrier(6), mid_month()
 
     def one() -> None:
-        mine = new_broker()
-        _ = mine.store
+        mine = with_clock(new_broker(), clock)
         ready.wait()
         with suppress(NotAllowed):
             admitted.append(submit(mine, job(mine, SANDBOX + "max_cost: $1\n"), by=ANN).id)

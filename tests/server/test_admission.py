@@ -95,7 +95,7 @@ class Gate:
 @pytest.fixture(scope="module")
 def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
     """One for questions by which nothing is held."""
-    world = new_world(tmp_path_factory.mktemp("gate"))
+    world = new_world(tmp_path_factory.mktemp("gate"), mid_month())
     yield Gate(world)
     world.broker.close()
 

@@ -21,7 +21,7 @@ from broker.core.values.money import Money
 from broker.store import Store
 from broker.store.jobs.journal import StoreWriter
 from broker.store.jobs.live import NewJobs
-from tests.actors import ANN
+from tests.actors import ANN, mid_month, with_clock
 
 POLICY = "version: 1\npolicy: t\nbudgets: [{name: all, amount: $3, period: month, counts: [sandbox]}]\n"
 JOB = (
@@ -29,6 +29,11 @@ JOB = (
     "constraints: {{providers: [sandbox]}}\n"
 )
 Together = Callable[..., list[JobView | BrokerError]]
+
+
+@pytest.fixture
+def broker(broker: Broker) -> Broker:
+    return with_clock(broker, mid_month())
 
 
 @pytest.fixture
