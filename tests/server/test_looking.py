@@ -102,8 +102,8 @@ def test_budgets_are_those_that_count_no_other_team(seen_world: Company) -> None
     assert seen("fay") == ["nlp", "vision", "both", "all"]
     (expected,) = budget_details(seen_world.broker, "nlp", by_day=True)
     told = seen_world.get("/budgets/nlp", "vic", by_day=True).json()
-    for key in ("limit", "spent", "held", "left", "on_own", "rented"):
-        assert told[key] == expected.document()[key]
+    for key in ("limit", "spent", "held", "left", "on_own", "rented"):  # the last hours of a month move held money on
+        assert float(told[key]) == pytest.approx(float(expected.document()[key]), abs=0.01)
     assert [one["job"] for one in told["held_by_job"]] == [one.job for one in expected.held_by_job]
     assert len(told["days"]) == len(expected.days or ())
     for hidden in ("vision", "both", "all", "nothing"):
