@@ -53,7 +53,8 @@ class ValueRange:
         """For errors: such as "a number above 0, up to 1"."""
         if self.choices or self.switch or self.text or self.count > 1:
             return str(self)
-        return f"a number{'' if self.above and not self.whole else ','} {self}"
+        bounds = str(self).removeprefix("whole, ")
+        return f"a {'whole ' if self.whole else ''}number{'' if self.above else ','} {bounds}"
 
     def read(self, given: object) -> Any:
         """The value of a YAML scalar or list, or of text such as ``7B``, ``$1,200``, ``70%``, ``8,15``. Raises

@@ -65,7 +65,7 @@ def test_an_unknown_name_is_told_with_what_was_meant() -> None:
         ("mfu", float("nan"), "a number above 0, up to 1"),
         ("mfu", "", "a number above 0"),
         ("mfu", "0", "a number above 0"),
-        ("gpus_per_node", 7.5, "a number, whole, 1 to 1,024"),
+        ("gpus_per_node", 7.5, "a whole number, 1 to 1,024"),
         ("grid_of_days", 0.3, "2 numbers, above 0"),
         ("grid_of_days", [0.3, "half"], "2 numbers"),
         ("precision", "int3", "fp32, bf16"),

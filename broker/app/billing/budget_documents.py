@@ -223,7 +223,7 @@ class BudgetList(Result):
     @property
     def most_urgent_first(self) -> list[BudgetResult]:
         """Those in the worst standing first, of these the largest excess."""
-        return sorted(self.budgets, key=lambda one: (list(BudgetStanding).index(one.standing), one.margin))
+        return sorted(self.budgets, key=lambda budget: (list(BudgetStanding).index(budget.standing), budget.margin))
 
 
 @dataclass(frozen=True, slots=True)

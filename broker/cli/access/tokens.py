@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,7 @@ from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
 from broker.core.access.people import TokenScope
-from broker.core.errors import UnknownName
+from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.figures import plural
 
 if TYPE_CHECKING:
@@ -170,6 +171,9 @@ def audit(
 
     terminal = Terminal.of(context)
     if verify or noted:
+        if noted and not re.fullmatch("[0-9a-f]{64}", noted):
+            message = f"expected the 64 hexadecimal digits that --verify printed; got {noted[:70]!r}"
+            raise InvalidInput(message, where="--noted")
         verification = terminal.ask(verify_audit, noted)
         terminal.result(verification, lambda: _verification_lines(verification, noted))
         if not (verification.intact and verification.is_noted):

@@ -49,7 +49,7 @@ STATE_GROUPS = {
 def job_list(by: By, state: Text = "", team: Text = "", user: Text = "", cursor: Cursor = None) -> Response:
     """Jobs in pages, newest first: of each page those that need a person first, then the dearest ones, and those that
     have ended folded. ``state``: of `STATE_GROUPS`, or a single one. An empty filter matches everything."""
-    states = STATE_GROUPS[state][1] if state in STATE_GROUPS else tuple(one for one in JobState if one == state)
+    states = STATE_GROUPS[state][1] if state in STATE_GROUPS else tuple(known for known in JobState if known == state)
     if not states and state:
         raise UnknownName("state", state, [*filter(None, STATE_GROUPS), *(job_state.value for job_state in JobState)])
     filters = {"state": state, "team": team, "user": user}

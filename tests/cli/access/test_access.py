@@ -52,6 +52,8 @@ def test_a_log_that_was_changed_in_the_database_is_told(team: Gpubroker, home: P
     assert (holds.code, holds.out.startswith("5 lines hold. The hash of the last one is ")) == (0, True)
     noted = holds.out.split()[-1].rstrip(".")
     assert team("audit", "--noted", noted, by=ANN).code == 0
+    garbled = team("audit", "--noted", "xyz", by=ANN)
+    assert (garbled.code, "64 hexadecimal digits" in garbled.err) == (2, True)
     never = team("audit", "--verify", "--noted", "f" * 64, by=ANN)
     assert (never.code, "NO LINE HAS THE HASH fff" in never.out) == (1, True)
     with sqlite3.connect(home / "gpubroker.db") as database:

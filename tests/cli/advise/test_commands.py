@@ -73,7 +73,7 @@ BAD = [
     ("size 500T", "parameters: expected"),
     ("size seven", "a number of parameters such as 7B"),
     ("size nowhere.json", "cannot be read"),
-    ("size 7B --batch 0", "--batch: expected a number, whole, 1 to"),
+    ("size 7B --batch 0", "--batch: expected a whole number, 1 to"),
     ("size 7B --context -1", "context: expected"),
     ("size 7B --gpus 0", "gpus: expected"),
     ("size 7B --gpus 8 --assume tensor_degree=3", "cannot be split"),
