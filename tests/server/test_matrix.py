@@ -20,6 +20,8 @@ OF_ONE = {
     "checkpoint": "latest",
     "month": "2025-13",
     "advice": "idle-0",
+    "team": "nlp",
+    "first": "2026-11-02",
     "budget": "everything",
     "purchase": "purchase-0",
     "launch": "slurm-0",

@@ -215,6 +215,23 @@ class BudgetDetails(BudgetResult):
     days: list[SpentUntil] | None = Field(default=None, exclude_if=is_none)
 
 
+class BudgetEffect(Result):
+    """A request and one period of a budget (USD): ``requested`` of ``held`` is held for the request, and is released if
+    it is refused. ``left``: what is left if it is granted; negative beyond the limit."""
+
+    budget: str
+    period_name: str
+    limit: Money
+    spent: Money
+    held: Money
+    requested: Money
+    left: Money
+
+    @property
+    def left_if_refused(self) -> Money:
+        return self.left + self.requested
+
+
 class BudgetList(Result):
     """Every budget, in file order."""
 

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
@@ -12,14 +13,24 @@ from typing import Protocol, cast
 from broker.app.alerts import approvers, notify
 from broker.app.alerts.routes import recipients
 from broker.app.billing import anomalies
-from broker.app.billing.budget_documents import BudgetDetails, BudgetLine, JobShareResult, SpentUntil
+from broker.app.billing.budget_documents import BudgetDetails, BudgetEffect, BudgetLine, JobShareResult, SpentUntil
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, UnknownName
+from broker.core.market.offers import MoneyKind
 from broker.core.notices import Notice, Severity
 from broker.core.policy.policy import BudgetUse, Source
 from broker.core.ports import BudgetSpec, PolicySet
+from broker.core.values.burns import Burn
 from broker.core.values.money import Money, round_distinct
-from broker.ledger.budgets import budget_uses, matches, period_containing, summable_until
+from broker.ledger.budgets import (
+    BudgetShare,
+    Window,
+    budget_shares,
+    budget_uses,
+    matches,
+    period_containing,
+    summable_until,
+)
 from broker.ledger.finops.expectation import MAX_DAYS, expect
 from broker.ledger.forecast import (
     EXCEEDED,
@@ -216,6 +227,46 @@ def daily_spend(broker: Broker, line: BudgetLine) -> list[SpentUntil]:
             until = min(midnight, now, line.use.period_end)
             totals.append(SpentUntil(until=until, total=previous.total + reader.spent(spec, previous.until, until)))
     return totals
+
+
+def request_effects(
+    broker: Broker, requests: Mapping[str, Mapping[MoneyKind, Money] | None], teams: Collection[str] | None
+) -> dict[str, list[BudgetEffect]]:
+    """What open requests do to the `visible_budgets` budgets, by job or purchase. ``requests``: the amount asked for
+    (USD) of what each of them holds, None: all of it."""
+    effects: dict[str, list[BudgetEffect]] = {id: [] for id in requests}
+    if not requests:
+        return effects
+    lines = visible_budgets(budgets(broker), teams)
+    with broker.store.reading() as reader:
+        for line in lines:
+            held, spent = Counter[Window](), {line.use.period_start: line.use.spent}
+            for _, share in line.held_by_job:
+                held[share.period] += share.held.micros
+            for id, asked in requests.items():
+                burns = {hold.money: _asked_burn(hold, asked, line.at) for hold in line.holds if hold.job_id == id}
+                for share in budget_shares([line.spec], burns):
+                    if share.period[0] not in spent:
+                        spent[share.period[0]] = reader.spent(line.spec, *share.period)
+                    effects[id].append(_effect(line, share, spent[share.period[0]], Money(held[share.period])))
+    return effects
+
+
+def _asked_burn(hold: OpenHold, asked: Mapping[MoneyKind, Money] | None, now: datetime) -> Burn:
+    burn = hold.burn.seen(now)
+    return burn if asked is None else burn.last(min(asked.get(hold.money, Money.ZERO), burn.amount))
+
+
+def _effect(line: BudgetLine, share: BudgetShare, spent: Money, held: Money) -> BudgetEffect:
+    return BudgetEffect(
+        budget=line.spec.id,
+        period_name=share.period_name,
+        limit=line.limit,
+        spent=spent,
+        held=held,
+        requested=share.held,
+        left=line.limit - spent - held,
+    )
 
 
 def spend_on_owned(broker: Broker, line: BudgetLine) -> Money:

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Self
 
 from broker.app.alerts.notify import NoticeResult
+from broker.app.billing.budget_documents import BudgetEffect
 from broker.app.capacity.purchase_documents import PurchaseResult
 from broker.app.documents import Moment, Result, Seconds
 from broker.app.jobs.approvals import ApprovalState, TrackedApproval
@@ -124,8 +125,10 @@ class StandingGrantResult(Result):
 
 
 class ApprovalList(Result):
-    """Requests for approval, the oldest first; standing grants; purchases of capacity that wait for approval."""
+    """Requests for approval, the oldest first; standing grants; purchases of capacity that wait for approval.
+    ``budgets``: what each open request and purchase does to budgets, by job or purchase."""
 
     requests: list[ApprovalRequest]
     standing: list[StandingGrantResult]
     purchases: list[PurchaseResult]
+    budgets: dict[str, list[BudgetEffect]]

@@ -1,12 +1,13 @@
 """Approvals, extensions, which may need one, and the queue of waiting jobs."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Annotated
 
 from pydantic import Field
 
 from broker.app.access.callers import Caller
 from broker.app.alerts import approvers
+from broker.app.billing.budgets import request_effects
 from broker.app.capacity.purchase_documents import PurchaseResult
 from broker.app.jobs import approvals, details, extension
 from broker.app.jobs import queue as queues
@@ -18,8 +19,10 @@ from broker.app.use_cases.changes import Reason
 from broker.app.use_cases.visible import changeable
 from broker.core.access.people import Permission
 from broker.core.errors import InvalidInput
+from broker.core.market.offers import MoneyKind
 from broker.core.policy.approvals import StandingGrant
 from broker.core.purchases.purchases import PurchaseState
+from broker.core.values.money import Money
 from broker.core.values.units import parse_duration, parse_money
 
 Amount = Annotated[str | None, Field(max_length=40)]
@@ -66,7 +69,21 @@ def list_approvals(
     mine: Annotated[bool, Field(description="Only requests and purchases that the caller may decide.")] = False,
 ) -> ApprovalList:
     """Approval requests of jobs that the caller may see, oldest first; standing grants for these teams only, for
-    the caller, or by the caller; and purchases of capacity that wait for approval."""
+    the caller, or by the caller; and purchases of capacity that wait for approval; with what each does to the budgets
+    that the caller may see."""
+    listing = open_approvals(by, decided=decided, mine=mine)
+    waiting: dict[str, Mapping[MoneyKind, Money] | None] = {
+        request.job: request.held if request.extension else None
+        for request in listing.requests
+        if request.state is approvals.ApprovalState.WAITING
+    }
+    waiting |= dict.fromkeys(purchase.id for purchase in listing.purchases)
+    effects = request_effects(by.broker, waiting, by.access.teams(Permission.SEE_BUDGETS))
+    return listing.model_copy(update={"budgets": effects})
+
+
+def open_approvals(by: Caller, *, decided: bool = False, mine: bool = False) -> ApprovalList:
+    """As `list_approvals`, without the budgets."""
     teams = by.access.teams(Permission.SEE_JOBS)
     tracked_requests = approvals.requests(by.broker, include_decided=decided, teams=teams)
     waiting_views = [entry.view for entry in tracked_requests if entry.state is approvals.ApprovalState.WAITING]
@@ -86,6 +103,7 @@ def list_approvals(
             and (teams is None or entry.team in teams)
             and (entry.may_approve(by.actor.identity) or not mine)
         ],
+        budgets={},
     )
 
 

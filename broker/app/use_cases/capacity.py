@@ -14,6 +14,8 @@ from typing import Annotated, TypeVar
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from broker.app.access.callers import Caller
+from broker.app.billing.budget_documents import BudgetEffect
+from broker.app.billing.budgets import request_effects
 from broker.app.capacity import capacity, purchases
 from broker.app.capacity.documents import CapacityList, RecordedCapacity
 from broker.app.capacity.findings import CapacityFindingList, capacity_findings, warned_rules
@@ -70,9 +72,19 @@ def list_purchases(
     )
 
 
-def show_purchase(by: Caller, purchase: str) -> PurchaseHistory:
-    """One purchase: capacity, price, approvals and events."""
-    return PurchaseHistory.of(purchase_of(by, purchase), by.broker.store.purchase_events(purchase))
+class PurchaseDetails(PurchaseHistory):
+    """A purchase with its events. ``budgets``: what it does to budgets; empty once it is ordered."""
+
+    budgets: list[BudgetEffect]
+
+
+def show_purchase(by: Caller, purchase: str) -> PurchaseDetails:
+    """One purchase: capacity, price, approvals, events, and what it does to the budgets that the caller may see."""
+    current = purchase_of(by, purchase)
+    history = PurchaseHistory.of(current, by.broker.store.purchase_events(purchase))
+    open_request = [purchase] if current.state.before_order else ()
+    effects = request_effects(by.broker, dict.fromkeys(open_request), by.access.teams(Permission.SEE_BUDGETS))
+    return PurchaseDetails.from_parts(history, budgets=effects.get(purchase, []))
 
 
 def policy_findings(

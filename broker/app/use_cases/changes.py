@@ -19,6 +19,7 @@ from broker.core.access.people import Permission
 from broker.core.errors import InvalidInput
 from broker.core.events.views import JobView
 from broker.core.values.units import print_duration
+from broker.ledger.finops.change import NOBODY
 
 if TYPE_CHECKING:
     from broker.app.jobs.documents import JobDetails
@@ -68,6 +69,9 @@ def _subject(by: Caller, row: UseCase, arguments: Mapping[str, Any]) -> tuple[st
             return submittable_job(by, text).name, ""
         case {"number": number}:
             return f"standing grant {number}", ""
+        case {"team": str(team), "first": first}:
+            by.require(Permission.CHANGE_OWN_JOBS, None if team == NOBODY else team)
+            return f"anomaly of {team[:100]} on {first}", ""
         case {"advice": str(advice), "month": str(month)}:
             return f"{advice[:40]} of {month[:20]}", ""
         case {"month": str(month)}:
@@ -96,6 +100,8 @@ def _after(action: str, document: Any) -> str:
             return f"number {document.number}"
         case ["statements", _]:
             return f"{document.charged} charged"
+        case ["anomalies", _]:
+            return str(document.incidents[0].answer.answer)
         case ["advice", _]:
             return str(max((item.answer for item in document.advice if item.answer), key=lambda it: it.at).verdict)
         case _:

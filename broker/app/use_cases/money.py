@@ -1,6 +1,7 @@
 """Budgets and reports. Each use case shows what its caller may see."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
@@ -30,10 +31,11 @@ from broker.app.billing.report_documents import (
 )
 from broker.app.billing.showback import Sharing
 from broker.app.use_cases.changes import Reason
-from broker.app.use_cases.shared_results import share_result
+from broker.app.use_cases.shared_results import forget_result, share_result
 from broker.core.access.people import Permission
-from broker.core.errors import InvalidInput
+from broker.core.errors import InvalidInput, UnknownName
 from broker.ledger.finops.advice import AdviceVerdict
+from broker.ledger.finops.anomalies import AnomalyAnswer
 from broker.ledger.finops.units import USE_BY, UnitMetrics
 
 Team = Annotated[str | None, Field(max_length=100, description="Only this team.")]
@@ -48,6 +50,7 @@ Zone = Annotated[
     str | None, Field(max_length=50, description="Time zone of months, such as Europe/Berlin. Default: the policy's.")
 ]
 FocusVersion = Annotated[str, Field(max_length=10, description="1.2 or 1.4.")]
+_INCIDENTS = ("incidents",)
 FocusForm = Annotated[Literal["csv", "parquet"], Field(description="The form of the file.")]
 
 
@@ -113,8 +116,24 @@ def anomalies(by: Caller, team: Team = None) -> IncidentList:
     if team is not None:
         by.require(Permission.SEE_BUDGETS, team)
         teams = frozenset({team})
-    incidents = share_result(by, ("incidents",), lambda: unusual.spending_anomalies(by.broker))
+    incidents = share_result(by, _INCIDENTS, lambda: unusual.spending_anomalies(by.broker))
     return IncidentList(incidents=[incident for incident in incidents if teams is None or incident.team in teams])
+
+
+def answer_anomaly(
+    by: Caller,
+    team: str,
+    first: date,
+    answer: Annotated[str, Field(max_length=20, description=f"Was it an anomaly? {', '.join(AnomalyAnswer)}.")],
+    reason: Reason = "",
+) -> IncidentList:
+    """Answer the incident of a team that began on a day (UTC): as the owner of a job that caused it, or an
+    administrator of the team. A later answer replaces it."""
+    if answer not in list(AnomalyAnswer):
+        raise UnknownName("answer", answer, list(AnomalyAnswer), where="answer")
+    incident = unusual.answer_incident(by.broker, team, first, AnomalyAnswer(answer), reason, by=by.actor)
+    forget_result(by, _INCIDENTS)
+    return IncidentList(incidents=[incident])
 
 
 def _single_team(by: Caller, team: str | None) -> str | None:

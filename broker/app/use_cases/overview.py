@@ -12,7 +12,7 @@ from broker.app.jobs import reasons
 from broker.app.jobs.bills import costs_of
 from broker.app.jobs.story import placement_text
 from broker.app.outside.launches import PREFIX
-from broker.app.use_cases.approvals import list_approvals
+from broker.app.use_cases.approvals import open_approvals
 from broker.app.use_cases.market import price_status
 from broker.app.use_cases.money import list_budgets
 from broker.app.use_cases.outside import list_launches
@@ -118,7 +118,7 @@ def _budget_concerns(budgets: Iterable[BudgetResult]) -> Iterator[Concern]:
 
 
 def _request_concerns(by: Caller) -> Iterator[Concern]:
-    listing = list_approvals(by, mine=True)
+    listing = open_approvals(by, mine=True)
     for request in listing.requests:
         if by.access.may(Permission.APPROVE, request.team):
             yield Concern(

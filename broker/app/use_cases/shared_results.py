@@ -68,6 +68,11 @@ class SharedResults:
             shared.result, shared.began, shared.until = fresh_result, began, ended + used
             return fresh_result
 
+    def forget(self, key: Hashable) -> None:
+        """Compute the result anew next time, because somebody changed what it is made of."""
+        with self._lock:
+            self._results.pop(key, None)
+
 
 _of_brokers: WeakKeyDictionary[Broker, SharedResults] = WeakKeyDictionary()
 _making = threading.Lock()
@@ -80,11 +85,17 @@ def share_result(by: Caller, key: Hashable, compute: Callable[[], T]) -> T:
     ``key``: everything that the result depends on, except the store's content. The result must not depend on the
     caller; what the caller may not see must be removed from it afterwards.
     """
-    if by.actor.origin is not EntryPoint.PAGE:
-        return compute()
+    return compute() if by.actor.origin is not EntryPoint.PAGE else _results(by).get(key, compute)
+
+
+def forget_result(by: Caller, key: Hashable) -> None:
+    """Let `share_result` compute this result anew, in this process."""
+    _results(by).forget(key)
+
+
+def _results(by: Caller) -> SharedResults:
     with _making:
-        results = _of_brokers.setdefault(by.broker, SharedResults())
-    return results.get(key, compute)
+        return _of_brokers.setdefault(by.broker, SharedResults())
 
 
 MAX_ROWS = 200

@@ -91,6 +91,9 @@ USE_CASES = (
     UseCase("GET", "/reports/units", May.SEE_BUDGETS, "money:units", "report-units"),
     UseCase("GET", "/reports/forecasts", May.SEE_BUDGETS, "money:forecasts", "report-forecasts"),
     UseCase("GET", "/reports/anomalies", May.SEE_BUDGETS, "money:anomalies", "report-anomalies"),
+    UseCase(
+        "POST", "/reports/anomalies/{team}/{first}", May.CHANGE_OWN_JOBS, "money:answer_anomaly", "", "anomalies.answer"
+    ),
     UseCase("GET", "/reports/showback", May.SEE_ALL_TEAMS, "money:showback", "report-showback"),
     UseCase("GET", "/reports/chargeback", May.SEE_ALL_TEAMS, "money:statements", "report-showback-list"),
     UseCase("GET", "/reports/chargeback/{month}", May.SEE_ALL_TEAMS, "money:statement", "report-showback-frozen"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,13 +15,12 @@ from broker.cli.options import MONTH_HELP, AsJson, NamedPeriod, OnlyTeam, Timezo
 from broker.cli.render import formats
 from broker.cli.render.documents import html, markdown
 from broker.cli.terminal import Terminal
-from broker.core.errors import InvalidInput, UnknownName
-from broker.ledger.finops.anomalies import AnomalyAnswer
+from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from broker.app.billing.report_documents import FocusExportResult, IncidentList
+    from broker.app.billing.report_documents import FocusExportResult
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -148,7 +147,7 @@ def anomalies(
     ] = None,
     answer: Annotated[
         str | None,
-        typer.Option("--answer", metavar="WORD", help="Was it an anomaly? yes, no or planned. Not through a server."),
+        typer.Option("--answer", metavar="WORD", help="Was it an anomaly? yes, no or planned."),
     ] = None,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept with the answer.")] = "",
     as_json: AsJson = False,
@@ -160,35 +159,21 @@ def anomalies(
     days are judged; answers change nothing else. The jobs' owners, the team's administrators and administrators may
     answer.
     """
-    from broker.app.use_cases.money import anomalies as use_case
+    from broker.app.use_cases import money
     from broker.cli.billing import report_view
 
     terminal = Terminal.of(context)
-    terminal.only_here({"--answer": answer, "--day": day, "--reason": reason or None})
-    if answer is not None or day is not None:
-        incident_list = _answer_incident(terminal, team, day, answer, reason)
-    else:
-        incident_list = terminal.ask(use_case, team)
-    terminal.result(incident_list, lambda: report_view.anomaly_lines(incident_list))
-
-
-def _answer_incident(
-    terminal: Terminal, team: str | None, day: str | None, answer: str | None, reason: str
-) -> IncidentList:
-    from broker.app.billing import anomalies as use_case
-    from broker.app.billing.report_documents import IncidentList
-
-    if answer is None or day is None or team is None:
+    if answer is None and day is None:
+        incident_list = terminal.ask(money.anomalies, team)
+    elif answer is None or day is None or team is None:
         raise InvalidInput("an answer needs a team and a day", where="--answer", hint="see the examples of --help")
-    if answer not in list(AnomalyAnswer):
-        raise UnknownName("answer", answer, list(AnomalyAnswer), where="--answer")
-    try:
-        first_day = datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).date()
-    except ValueError as error:
-        raise InvalidInput(f"expected a day such as 2026-11-20, found {day!r}", where="--day") from error
-    incident_answer = AnomalyAnswer(answer)
-    incident = use_case.answer_incident(terminal.broker(), team, first_day, incident_answer, reason, by=terminal.actor)
-    return IncidentList(incidents=[incident])
+    else:
+        try:
+            first = date.fromisoformat(day)
+        except ValueError as error:
+            raise InvalidInput(f"expected a day such as 2026-11-20, found {day!r}", where="--day") from error
+        incident_list = terminal.ask(money.answer_anomaly, team, first, answer, reason)
+    terminal.result(incident_list, lambda: report_view.anomaly_lines(incident_list))
 
 
 @app.command(

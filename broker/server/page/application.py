@@ -67,6 +67,7 @@ PAGES = (
     PageRoute("GET", "/reports", Permission.SEE_BUDGETS, reports.spending),
     PageRoute("GET", "/reports/month", Permission.SEE_ALL_TEAMS, reports.month),
     PageRoute("POST", "/reports/month/{month}/advice/{advice}", Permission.ANSWER_ADVICE, reports.answer_advice),
+    PageRoute("POST", "/reports/anomalies/{team}/{first}", Permission.CHANGE_OWN_JOBS, reports.answer_anomaly),
     PageRoute("GET", "/policies", Permission.SEE_POLICIES, policies.policy_list),
     PageRoute("GET", "/policies/versions/{number}", Permission.SEE_ALL_TEAMS, policies.policy_version),
     PageRoute("GET", "/policies/change", Permission.CHANGE_POLICIES, policies.change_form),

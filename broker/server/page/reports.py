@@ -1,5 +1,6 @@
 """Budgets, ledgers and reports: spending down to the jobs whose ledgers have the entries; a month for all teams."""
 
+from datetime import date
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -10,13 +11,15 @@ from broker.app.billing import charges, showback
 from broker.app.billing.charge_documents import BilledReport
 from broker.app.billing.months import MONTH, PERIODS, ReportPeriod, report_timezone, resolve_begun_period
 from broker.app.billing.report import DIMENSIONS
-from broker.app.billing.report_documents import spot_text, use_figures
+from broker.app.billing.report_documents import SpendingIncidentResult, spot_text, use_figures
 from broker.app.billing.review import review
 from broker.app.use_cases import jobs, money
 from broker.app.use_cases.changes import change, single_line
 from broker.core.access.people import Permission
 from broker.core.errors import InvalidInput
 from broker.ledger.finops.advice import AdviceVerdict
+from broker.ledger.finops.anomalies import AnomalyAnswer
+from broker.ledger.finops.change import NOBODY
 from broker.ledger.finops.showback import SharingRule, SharingRules
 from broker.ledger.finops.units import USE_BY
 from broker.server.page.charts import HEIGHT, WIDTH, spend_curve
@@ -68,9 +71,31 @@ def spending(
         "dimensions": DIMENSIONS,
         "periods": PERIODS,
         "all_teams": by.may(Permission.SEE_ALL_TEAMS),
-        "incidents": money.anomalies(by.caller).incidents,
+        "incidents": [(one, _may_answer(by, one)) for one in money.anomalies(by.caller).incidents],
+        "answers": _ANSWERS,
     }
     return render_page("reports.html", by, values, title="Reports", at=REPORTS_PATH)
+
+
+_ANSWERS = {
+    AnomalyAnswer.YES: "yes: it should not have happened",
+    AnomalyAnswer.NO: "no: it is no anomaly",
+    AnomalyAnswer.PLANNED: "planned: leave these days out of later comparisons",
+}
+
+
+def _may_answer(by: By, incident: SpendingIncidentResult) -> bool:
+    team, access = None if incident.team == NOBODY else incident.team, by.caller.access
+    is_cause = by.caller.actor.identity in (cause.user for cause in incident.causes)
+    return access.may(Permission.CHANGE_OWN_JOBS if is_cause else Permission.CHANGE_TEAM_JOBS, team)
+
+
+def answer_anomaly(by: By, team: str, first: date, form: Form) -> Response:
+    """Answer an anomaly. Idempotent by the form's key. Raises `InvalidInput`, `UnknownName`."""
+    answer, reason = form.get("answer", "")[:20], single_line(form.get("reason", "").strip()[:500])
+    arguments = {"team": team, "first": first, "answer": answer, "reason": reason}
+    change(by.caller, request_key(form), money.answer_anomaly, **arguments)
+    return RedirectResponse(REPORTS_PATH, 303)
 
 
 def _parse_filters(only: list[str]) -> dict[str, str]:

@@ -35,7 +35,7 @@ def grow(world: Company, by: range) -> None:
     for number in by:
         _jobs(world, number)
         _prices(world, number)
-        _purchase(world, f"purchase-{number:012d}")
+        buy(world, f"purchase-{number:012d}")
         person = f"person-{number}"
         people.add(world.broker, person, by=ROOT)
         people.give_role(world.broker, person, TeamRole.MEMBER, "nlp", by=ROOT)
@@ -84,7 +84,7 @@ def _prices(world: Company, number: int) -> None:
     record_overdue(broker, late)
 
 
-def _purchase(world: Company, id: str) -> None:
+def buy(world: Company, id: str) -> None:
     """A purchase that two people must approve."""
     now = world.broker.clock.now()
     quote = CapacityQuote(

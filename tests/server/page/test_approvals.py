@@ -1,11 +1,95 @@
 """Approving and refusing on the page: by those who are asked alone, once, on record."""
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from broker.app.jobs.alternatives import JobLimits
+from broker.app.jobs.extension import extend
+from broker.app.jobs.jobs import find
+from broker.core.actors import Actor
 from broker.core.events.outcomes import JobState
+from broker.core.values import figures
+from broker.core.values.money import Money
+from broker.core.values.units import parse_duration
 from broker.server.page.visitors import new_key
-from tests.server.page.browsing import FormFields, Site
-from tests.server.world import EVERYBODY, submitted
+from tests.actors import mid_month
+from tests.server.page.browsing import FormFields, Site, site_of
+from tests.server.page.grown import SHOP, buy
+from tests.server.world import EVERYBODY, POLICY, new_world, submitted
+
+
+@pytest.fixture
+def steady(tmp_path: Path) -> Iterator[Site]:
+    """A company in the middle of a month, so that what is held lies in one period."""
+    world = new_world(tmp_path, mid_month())
+    yield site_of(world)
+    world.broker.close()
+
+
+def effects(site: Site, who: str, subject: str) -> list[Any]:
+    listed: list[Any] = site.world.get("/approvals", who).json()["budgets"][subject]
+    return listed
+
+
+def left_in(site: Site, budget: str) -> Money:
+    return Money.usd(site.world.get(f"/budgets/{budget}", "adam").json()["left"])
+
+
+def test_what_a_request_does_to_budgets_stands_before_the_button(steady: Site) -> None:
+    asking = steady.world.asking
+    assert [one["budget"] for one in effects(steady, "adam", asking)] == ["nlp", "both", "all"]
+    (effect,) = effects(steady, "apple", asking)
+    (asked,) = steady.world.get("/approvals", "apple").json()["requests"]
+    assert (effect["budget"], effect["requested"]) == ("nlp", asked["held"]["sandbox"]), "not those of other teams"
+    granted, refused = Money.usd(effect["left"]), Money.usd(effect["left"]) + Money.usd(effect["requested"])
+    assert granted == left_in(steady, "nlp")
+    text = steady.of("apple").get("/approvals").text
+    shown = text.index(f"if refused: {figures.money(refused)} left")
+    assert text.index(f">{figures.money(granted)} left</strong>") < shown < text.index(f"/approvals/{asking}/grant")
+    assert '<rect class="asked"' in text
+    assert "/budgets/both" not in text
+    assert asking not in steady.world.get("/approvals", "otto").json()["budgets"]
+    steady.of("apple").send_form("/approvals", f"/approvals/{asking}/grant", reason="")
+    assert left_in(steady, "nlp") == granted
+
+
+def test_of_an_extension_only_what_it_adds_is_its_effect(steady: Site) -> None:
+    world = steady.world
+    extend(world.broker, find(world.broker, world.mine), JobLimits(None, parse_duration("30h")), by=Actor("mia"))
+    (effect,) = effects(steady, "apple", world.mine)
+    (held,) = [one for one in world.get("/approvals", "apple").json()["requests"] if one["job"] == world.mine]
+    assert held["extension"]
+    assert effect["requested"] == held["held"]["sandbox"]
+    assert Money.usd(effect["requested"]) < Money.usd(effect["held"])
+    form = FormFields(steady.of("apple").get("/approvals").text).forms[f"/approvals/{world.mine}/grant"]
+    assert steady.of("apple").post(f"/approvals/{world.mine}/refuse", form).status_code == 303
+    assert left_in(steady, "nlp") == Money.usd(effect["left"]) + Money.usd(effect["requested"])
+
+
+def test_a_purchase_shows_what_it_commits_to_and_its_budgets(steady: Site) -> None:
+    """$3,900 of $5,000; a budget of all teams is not shown to one of them."""
+    world, id = steady.world, "purchase-000000000001"
+    budgets = "".join(
+        f"  - {{name: {name}, amount: $5000, period: month, counts: [cash]{scope}}}\n"
+        for name, scope in (("cash", ", scope: {team: [nlp]}"), ("company", ""))
+    )
+    world.broker.store.activate_policy(
+        {"test.yaml": POLICY.replace("guardrails:\n", f"{budgets}guardrails:\n") + SHOP}, by="adam"
+    )
+    buy(world, id)
+    browser = steady.of("apple")
+    for page in (browser.get("/approvals").text, browser.get(f"/purchases/{id}").text):
+        assert ">$1,100.00 left</strong>" in page
+        assert "$5,000.00 left" in page
+        assert "/budgets/company" not in page
+    page = browser.get(f"/purchases/{id}").text
+    assert page.index("$1,100.00 left") < page.index(f"/purchases/{id}/approve")
+    assert "It commits to $3,900.00 at most, $3,900.00 of it paid at once" in page
+    assert "/budgets/company" in steady.of("adam").get(f"/purchases/{id}").text
+    assert steady.of("otto").get(f"/purchases/{id}").status_code == 404
 
 
 def state(site: Site) -> JobState:

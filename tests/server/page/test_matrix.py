@@ -29,6 +29,8 @@ OF_ONE = {
     "name": "mia",
     "month": "2026-10",
     "advice": "idle-0",
+    "team": "nlp",
+    "first": "2026-11-02",
 }
 """What other pages name: of a job's files and of purchases there are none."""
 # Names that stand in somebody's page alone: of the other team, its person, its job and its budget.

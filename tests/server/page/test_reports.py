@@ -1,8 +1,10 @@
 """Reports on the page: the API's figures, down to the jobs and their ledgers."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from html import unescape
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +15,12 @@ from broker.core.events.events import AttemptEnded, JobEnded, MachineGone
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.values.money import Money
 from broker.ledger.entries import Tags
+from broker.server.page.visitors import new_key
+from tests.actors import mid_month
 from tests.focus_ledger import own_idle_machine, spent
 from tests.past import started
-from tests.server.page.browsing import FormFields, Site
+from tests.server.page.browsing import FormFields, Site, site_of
+from tests.server.world import EVERYBODY, new_world
 
 
 def test_a_row_opens_its_jobs_and_a_job_its_ledger(seen_site: Site) -> None:
@@ -75,7 +80,39 @@ def test_anomalies_are_computed_for_all_and_shown_of_ones_own_teams(
     monkeypatch.setattr(anomalies, "spending_anomalies", lambda broker, teams=None: found)
     for who, sees in (("fay", {"nlp", "vision"}), ("mia", {"nlp"})):
         page = seen_site.of(who).get("/reports").text
-        assert {one.team for one in found if f"<li>{one.team} {day}: $77.25" in page} == sees
+        assert {one.team for one in found if f"{one.team}, {day}: $77.25" in page} == sees
+
+
+def test_who_caused_an_anomaly_answers_it_once(tmp_path: Path) -> None:
+    """A team that spends about $100 a day, and $150 more today, for a job of mia."""
+    world = new_world(tmp_path, mid_month())
+    site, today = site_of(world), world.broker.clock.now().replace(hour=0)
+    usual = Tags("usual-1", "vic", "nlp", workload="training", attempt=1)
+    days = [
+        *((usual, ago, 90 + ago * 7 % 21) for ago in range(1, 41)),
+        (replace(usual, job_id=world.mine, user="mia"), 0, 250),
+    ]
+    with world.broker.store.writing() as tx:
+        for tags, ago, amount in days:
+            begin = today - ago * timedelta(days=1)
+            tx.post(spent(ago, str(amount), begin, begin + timedelta(hours=1), begin + timedelta(hours=2), tags=tags))
+    path = f"/reports/anomalies/nlp/{today:%Y-%m-%d}"
+    offered = {who for who in EVERYBODY if path in FormFields(site.of(who).get("/reports").text).forms}
+    assert offered == {"mia", "tara", "adam"}
+    form = FormFields(site.of("mia").get("/reports").text).forms[path] | {"answer": "planned", "reason": "a paper <b>"}
+    for _ in range(2):
+        assert site.of("mia").post(path, form).status_code == 303
+    assert "later comparisons, says mia: a paper &lt;b&gt;" in site.of("fay").get("/reports").text
+    (incident,) = world.get("/reports/anomalies", "fay").json()["incidents"]
+    assert (incident["answer"]["answer"], incident["answer"]["by"]) == ("planned", "mia")
+    with world.broker.store.access.reading() as look:
+        audit = look.audit(limit=9, subject=f"anomaly of nlp on {today:%Y-%m-%d}")
+        lines = [(line.person, line.action, line.after) for _, line in audit]
+    assert lines == [("mia", "anomalies.answer", "planned"), ("mia", "anomalies.answer", "")]
+    for who, status in (("apple", 422), ("vic", 403), ("otto", 403), ("fay", 403)):
+        token = FormFields(site.of(who).get("/").text).forms["/sign-out"]["form_token"]
+        assert site.of(who).post(path, form | {"form_token": token, "key": new_key()}).status_code == status, who
+    world.broker.close()
 
 
 def test_a_quarter_and_what_quality_costs_are_shown(site: Site) -> None:
