@@ -13,6 +13,7 @@ from itertools import islice
 
 from broker.app.billing import budgets
 from broker.app.billing.budget_documents import BudgetLine
+from broker.app.documents import Moment, Result
 from broker.app.market.market import freshen, wants_sandbox
 from broker.app.runs_root import run_folders
 from broker.app.service import passes
@@ -63,25 +64,34 @@ class Effect(StrEnum):
     LET_GO = "let_go"  # the policies in force would stop it, these do not
 
 
-@dataclass(frozen=True, slots=True)
-class JobOutcome:
-    """The outcome for one job. ``rules``: the rules that cause it; ``where``: the pool on which it starts; ``asks``:
-    who may approve; ``at``: the time (UTC), if not at once."""
+class ObjectingRule(Result):
+    """A rule and its message; ``source``: file and line."""
+
+    name: str
+    kind: str
+    code: str
+    message: str
+    source: str
+
+
+class AffectedJob(Result):
+    """A job that the next reconciler pass affects. ``rules``: those that cause it; ``pool``: of a start;
+    ``approvers``: who is asked; ``at``: the time (UTC), if not at once."""
 
     job_id: str
     name: str
     user: str
     team: str | None
     effect: Effect
-    rules: tuple[RuleObjection, ...] = ()
-    where: str = ""
-    asks: tuple[str, ...] = ()
-    at: datetime | None = None
+    rules: tuple[ObjectingRule, ...] = ()
+    pool: str | None = None
+    approvers: tuple[str, ...] = ()
+    at: Moment | None = None
 
     @property
-    def same_as(self) -> tuple[object, ...]:
+    def comparison_key(self) -> tuple[object, ...]:
         """The key by which two outcomes count as equal."""
-        return self.effect, self.where, self.asks, frozenset((rule.name, rule.code) for rule in self.rules)
+        return self.effect, self.pool, self.approvers, {(rule.name, rule.code) for rule in self.rules}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +99,7 @@ class RehearsalResult:
     """The outcomes by job id. ``looked_at``: the open jobs that were checked; ``left_out``: how many were not.
     ``budgets``: each budget after the pass."""
 
-    outcomes: Mapping[str, JobOutcome]
+    outcomes: Mapping[str, AffectedJob]
     looked_at: frozenset[str]
     left_out: int
     budgets: Sequence[BudgetLine]
@@ -121,7 +131,7 @@ def _rehearse_jobs(broker: Broker, store: Store, max_seconds: float) -> Rehearsa
     waiting = {view.id for view in islice((view for view in views if waits_for_machine(view)), MAX_WAITING_JOBS)}
     selected = [view for view in views if not waits_for_machine(view) or view.id in waiting]
     job_rehearsal, policy = _JobRehearsal(store, controllers, now), broker.policy()
-    outcomes: dict[str, JobOutcome] = {}
+    outcomes: dict[str, AffectedJob] = {}
     checked_ids: list[str] = []
     for view in selected:
         if time.monotonic() >= deadline:
@@ -143,23 +153,23 @@ class _JobRehearsal:
     judging: JudgeControllers
     now: datetime
 
-    def outcome(self, view: JobView) -> JobOutcome | None:
+    def outcome(self, view: JobView) -> AffectedJob | None:
         """The outcome for the job; None if nothing happens."""
-        first_outcome: JobOutcome | None = None
+        first_outcome: AffectedJob | None = None
         for _ in range(_MAX_STEPS):
             cancels_launch = self._step(view)
             if cancels_launch:
                 first_outcome = first_outcome or _outcome(view, Effect.GIVES_UP_LAUNCH, self._newest_denial(view))
-            new_view = self._again(view)
+            new_view = self._reload(view)
             if new_view is None or new_view.seq == view.seq:
                 break
-            first_outcome, view = first_outcome or self._told(view, new_view), new_view
+            first_outcome, view = first_outcome or self._newest_outcome(view, new_view), new_view
         if first_outcome is not None:
             return first_outcome
-        return self._request_outcome(view) or self._warned(view)
+        return self._request_outcome(view) or self._warning(view)
 
-    def _warned(self, view: JobView) -> JobOutcome | None:
-        decision = self._newest(view)
+    def _warning(self, view: JobView) -> AffectedJob | None:
+        decision = self._newest_decision(view)
         if decision is None or decision.action is not ActionKind.CONTINUE:
             return None
         objections = [verdict.objection for verdict in decision.verdicts if verdict.warns]
@@ -167,23 +177,23 @@ class _JobRehearsal:
 
     def _step(self, view: JobView) -> bool:
         """Take the next steps; returns whether the policies cancelled a requested launch."""
-        context = self._about(view)
+        context = self._context(view)
         has_holds = any(balance.held for balance in context.money.values())
         for step in decide.next_steps(view, self.now, billed=billed_time(view, self.now), holds=has_holds):
             match step:
                 case decide.Place():
-                    self._asked(self.judging.placing, context)
+                    self._reconcile(self.judging.placing, context)
                 case decide.Submit(attempt):
-                    return self._checked(view, attempt)
+                    return self._is_denied_now(view, attempt)
                 case _:
-                    self._taken(view, step)
+                    self._release_money(view, step)
         for judge in self.judging.what_runs:
-            if (new_view := self._again(view)) is None or new_view.seq != view.seq:
+            if (new_view := self._reload(view)) is None or new_view.seq != view.seq:
                 break
-            self._asked(judge, context)
+            self._reconcile(judge, context)
         return False
 
-    def _taken(self, view: JobView, step: decide.Step) -> None:
+    def _release_money(self, view: JobView, step: decide.Step) -> None:
         """Take a step that releases money, so that it is free for other jobs."""
         with self.store.writing() as tx:
             match step:
@@ -198,14 +208,14 @@ class _JobRehearsal:
                 case _:
                     return
 
-    def _asked(self, controller: Controller, about: JobContext) -> None:
+    def _reconcile(self, controller: Controller, context: JobContext) -> None:
         try:
-            if controller.goes_by(about) is not None:
-                controller.reconcile(about)
+            if controller.goes_by(context) is not None:
+                controller.reconcile(context)
         except (BrokerError, StaleJobView):
             return  # the reconciler tries again in its next pass
 
-    def _checked(self, view: JobView, attempt: AttemptView) -> bool:
+    def _is_denied_now(self, view: JobView, attempt: AttemptView) -> bool:
         """Judge a requested launch again; returns whether the policies deny it now, so that the job is placed again."""
         try:
             result = self.judging.check(view, attempt)
@@ -217,26 +227,26 @@ class _JobRehearsal:
                 tx.append(view.id, [(attempt.number, attempt_ended)], self.now)
         return isinstance(result, Objection) and result.cause is Cause.DENIED_BEFORE_LAUNCH
 
-    def _about(self, view: JobView) -> JobContext:
+    def _context(self, view: JobView) -> JobContext:
         with self.store.reading() as reader:
             return JobContext(view, self.now, reader.balance(view.id))
 
-    def _again(self, view: JobView) -> JobView | None:
+    def _reload(self, view: JobView) -> JobView | None:
         with self.store.reading() as reader:
             return reader.job(view.id)
 
-    def _told(self, before: JobView, view: JobView) -> JobOutcome | None:
+    def _newest_outcome(self, before: JobView, view: JobView) -> AffectedJob | None:
         """The outcome that the newest events of the job show; None for intermediate events."""
         with self.store.reading() as reader:
             new_events = [event.body for event in reader.events(view.id) if event.seq > before.seq]
         outcomes = [outcome for body in new_events if (outcome := _event_outcome(view, body)) is not None]
         return outcomes[0] if outcomes else None
 
-    def _request_outcome(self, view: JobView) -> JobOutcome | None:
+    def _request_outcome(self, view: JobView) -> AffectedJob | None:
         """The outcome for an open request that nobody can approve any more, or that has other approvers now."""
         if view.asked is None:
             return None
-        decision = self._newest(view)
+        decision = self._newest_decision(view)
         if decision is None or decision.answer is Answer.ALLOW:
             return None
         objections = tuple(verdict.objection for verdict in decision.verdicts if verdict.answer is decision.answer)
@@ -246,37 +256,33 @@ class _JobRehearsal:
             name for verdict in decision.verdicts if verdict.answer is Answer.ASK for name in verdict.approvers
         }
         previous = {name for question in view.asked.open for name in question.approvers}
-        return (
-            None
-            if approvers == previous
-            else replace(_outcome(view, Effect.ASKS, objections), asks=tuple(sorted(approvers)))
-        )
+        return None if approvers == previous else _outcome(view, Effect.ASKS, objections, approvers=sorted(approvers))
 
-    def _newest(self, view: JobView) -> Decision | None:
+    def _newest_decision(self, view: JobView) -> Decision | None:
         """The job's decision of this pass, if any."""
         with self.store.reading() as reader:
             decision = next(iter(reader.decisions(job_id=view.id, limit=1)), None)
         return decision if decision is not None and decision.at >= self.now else None
 
     def _newest_denial(self, view: JobView) -> tuple[RuleObjection, ...]:
-        decision = self._newest(view)
+        decision = self._newest_decision(view)
         verdicts = decision.verdicts if decision else ()
         return tuple(verdict.objection for verdict in verdicts if verdict.answer is not Answer.ALLOW)
 
 
-def _event_outcome(view: JobView, body: ev.EventBody) -> JobOutcome | None:
+def _event_outcome(view: JobView, body: ev.EventBody) -> AffectedJob | None:
     match body:
         case ev.StopRequested(cause=Cause.MOVED):
             return _outcome(view, Effect.MOVES)
         case ev.StopRequested(reason=RulesDeny(objections=objections) | MoreMoneyDenied(objections=objections)):
             return _outcome(view, Effect.STOPS, objections)
         case ev.LaunchRequested():
-            return replace(_outcome(view, Effect.STARTS), where=body.placement.offer.pool)
+            return _outcome(view, Effect.STARTS, pool=body.placement.offer.pool)
         case ev.Extended(max_cost=None, max_duration_seconds=None):
             return _outcome(view, Effect.GOES_ON)
         case ev.ApprovalAsked():
             rules = tuple(RuleObjection("", q.rule, "asks", q.because, q.source) for q in body.questions)
-            return replace(_outcome(view, Effect.ASKS, rules), asks=tuple(sorted(body.approvers)))
+            return _outcome(view, Effect.ASKS, rules, approvers=sorted(body.approvers))
         case ev.ApprovalGiven(by=""):
             return _outcome(view, Effect.GRANTED)
         case (
@@ -288,11 +294,21 @@ def _event_outcome(view: JobView, body: ev.EventBody) -> JobOutcome | None:
             return None
 
 
-def _outcome(view: JobView, effect: Effect, rules: Iterable[RuleObjection] = ()) -> JobOutcome:
-    return JobOutcome(view.id, view.job.name, view.user, view.job.team, effect, tuple(rules))
+def _outcome(
+    view: JobView, effect: Effect, rules: Iterable[RuleObjection] = (), **details: str | list[str] | datetime
+) -> AffectedJob:
+    return AffectedJob.from_parts(
+        view,
+        name=view.job.name,
+        team=view.job.team,
+        job_id=view.id,
+        effect=effect,
+        rules=[ObjectingRule.from_parts(rule, kind=rule.rule) for rule in rules],
+        **details,
+    )
 
 
-def _delayed_stop(store: Store, policy: PolicySet, view: JobView, now: datetime) -> JobOutcome | None:
+def _delayed_stop(store: Store, policy: PolicySet, view: JobView, now: datetime) -> AffectedJob | None:
     """The outcome for a job that stops once the grace period of an exceeded budget is over."""
     attempt = view.latest
     stopping_rules = [rule for rule in budgets.budget_rules(policy) if rule.config.action == "stop"]
@@ -316,6 +332,4 @@ def _delayed_stop(store: Store, policy: PolicySet, view: JobView, now: datetime)
     if not objection_by_time:
         return None
     earliest = min(objection_by_time)
-    return replace(
-        _outcome(view, Effect.STOPS_LATER, [objection_by_time[earliest]]), at=datetime.fromisoformat(earliest)
-    )
+    return _outcome(view, Effect.STOPS_LATER, [objection_by_time[earliest]], at=datetime.fromisoformat(earliest))

@@ -2,14 +2,13 @@
 a change."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Self
 
 from broker.app.billing.budget_documents import BudgetLine, BudgetScope, MoneyByKind
 from broker.app.documents import Facts, Moment, Result, VerdictResult
 from broker.app.policy.policies import difference, load_policy
-from broker.app.policy.rehearsal import Effect, JobOutcome, RehearsalResult, rehearse
+from broker.app.policy.rehearsal import AffectedJob, Effect, RehearsalResult, rehearse
 from broker.app.policy.replay import DecisionTotals, PolicyReplay, ReplayedDecision, replay_decisions
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
@@ -140,40 +139,6 @@ class JudgedDecisions(Result):
         )
 
 
-class ObjectingRule(Result):
-    """A rule and its message; ``source``: file and line."""
-
-    name: str
-    kind: str
-    code: str
-    message: str
-    source: str
-
-
-class AffectedJob(Result):
-    """A job that the change affects in the next reconciler pass. ``at``: when, if not at once;
-    ``pool``: of a start; ``approvers``: who is asked."""
-
-    job_id: str
-    name: str
-    user: str
-    team: str | None
-    effect: Effect
-    rules: list[ObjectingRule]
-    pool: str | None
-    approvers: list[str]
-    at: Moment | None
-
-    @classmethod
-    def of(cls, outcome: JobOutcome) -> Self:
-        return cls.from_parts(
-            outcome,
-            rules=[ObjectingRule.from_parts(rule, kind=rule.rule) for rule in outcome.rules],
-            pool=outcome.where or None,
-            approvers=outcome.asks,
-        )
-
-
 class BudgetTermsResult(Result):
     """The terms and the state of a budget. Amounts in USD; ``left`` may be negative."""
 
@@ -249,7 +214,7 @@ def preview(broker: Broker, files: Mapping[str, str]) -> PolicyPreviewResult:
         active_version=active.number if active else 0,
         changed=dict(files) != dict(active_files) or active is None,
         difference=difference(active_files, files),
-        jobs=[AffectedJob.of(outcome) for outcome in jobs],
+        jobs=jobs,
         budgets=list(_budget_changes(current.budgets if current else (), rehearsal.budgets)),
         looked_at=len(checked_jobs),
         left_out=rehearsal.left_out + len(rehearsal.looked_at) - len(checked_jobs),
@@ -268,19 +233,19 @@ def _rehearse_current(broker: Broker) -> RehearsalResult | None:
     return rehearse(broker)
 
 
-def changed_outcomes(before: Mapping[str, JobOutcome], after: Mapping[str, JobOutcome]) -> Iterable[JobOutcome]:
+def changed_outcomes(before: Mapping[str, AffectedJob], after: Mapping[str, AffectedJob]) -> Iterable[AffectedJob]:
     """The outcomes after the change that differ from those before, in the order of the next pass."""
     for job_id, outcome in after.items():
         previous = before.get(job_id)
-        if previous is None or previous.same_as != outcome.same_as:
+        if previous is None or previous.comparison_key != outcome.comparison_key:
             yield outcome
     for job_id, outcome in before.items():
         if job_id in after:
             continue
         if outcome.effect in (Effect.STOPS, Effect.STOPS_LATER, Effect.MOVES, Effect.GIVES_UP_LAUNCH):
-            yield replace(outcome, effect=Effect.LET_GO)
+            yield outcome.model_copy(update={"effect": Effect.LET_GO})
         elif outcome.effect not in (Effect.REFUSED, Effect.WARNS):
-            yield replace(outcome, effect=Effect.WAITS)
+            yield outcome.model_copy(update={"effect": Effect.WAITS})
 
 
 def _budget_changes(before: Sequence[BudgetLine], after: Sequence[BudgetLine]) -> Iterable[BudgetChangeResult]:

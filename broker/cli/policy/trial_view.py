@@ -20,9 +20,9 @@ from broker.ledger.budgets import is_fixed
 if TYPE_CHECKING:
     from broker.app.documents import VerdictResult
     from broker.app.policy.documents import SeenFacts
+    from broker.app.policy.rehearsal import AffectedJob
     from broker.app.policy.replay import DecisionTotals
     from broker.app.policy.trial_documents import (
-        AffectedJob,
         BudgetChangeResult,
         BudgetTermsResult,
         DecisionDifference,
