@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from shlex import quote
 
-from broker.app.capacity.documents import CapacityInventory, ChecklistStep, PurchaseChecklistResult
+from broker.app.capacity.documents import CapacityList, ChecklistStep, ProviderProblem, PurchaseChecklistResult
 from broker.app.capacity.purchase_documents import join_by_name
 from broker.app.capacity.purchases import find_seller
 from broker.app.wiring import Broker
@@ -25,7 +25,7 @@ from broker.procurement.comparison import CapacityDifference, charge_differences
 _MAX_PROOF_BYTES = 5 << 20  # bytes
 
 
-def capacity_inventory(broker: Broker, *, ask: bool = True) -> CapacityInventory:
+def capacity_inventory(broker: Broker, *, ask: bool = True) -> CapacityList:
     """The capacity held now. With ``ask``, every provider with a login that reports reservations is asked over the
     network; errors are returned with the results of the others."""
     from broker.app.market.market import freshen
@@ -33,13 +33,13 @@ def capacity_inventory(broker: Broker, *, ask: bool = True) -> CapacityInventory
     freshen(broker)
     owned_offers = broker.store.offers(OfferQuery(capacity_types=(CapacityType.OWNED,)))
     reservations, answered, problems = _query_reservations(broker) if ask else ([], [], [])
-    return CapacityInventory(
-        now=broker.clock.now(),
-        recorded=tuple(broker.store.holdings()),
-        reported=tuple(reservations),
-        machines=tuple(offer for offer in owned_offers if offer.provider != SANDBOX and offer.accelerator),
-        asked=tuple(answered),
-        problems=tuple(problems),
+    return CapacityList.from_parts(
+        as_of=broker.clock.now(),
+        recorded=broker.store.holdings(),
+        reported=reservations,
+        machines=[offer for offer in owned_offers if offer.provider != SANDBOX and offer.accelerator],
+        asked=answered,
+        problems=[ProviderProblem(provider=name, message=problem) for name, problem in problems],
     )
 
 
@@ -213,11 +213,11 @@ class CapacityCheck:
 def check_capacity(broker: Broker) -> CapacityCheck:
     """Query every provider with a login for the account's capacity, and compare. Changes nothing."""
     purchases = broker.store.purchases(closed=True)  # read first: an order placed meanwhile is not a difference
-    inventory = capacity_inventory(broker)
-    missing_purchases, problems = [], list(inventory.problems)
-    for purchase in unlisted_purchases(purchases, inventory.reported, inventory.now):
+    reservations, answered, problems = _query_reservations(broker)
+    now, missing_purchases = broker.clock.now(), []
+    for purchase in unlisted_purchases(purchases, reservations, now):
         provider = purchase.quote.provider
-        if provider not in inventory.asked:
+        if provider not in answered:
             continue  # not asked, or failed: reported in ``problems``
         try:  # it may be in a region that was not asked
             orders = find_seller(broker, purchase.quote).find_orders(purchase.quote, purchase.id)
@@ -226,9 +226,7 @@ def check_capacity(broker: Broker) -> CapacityCheck:
             continue
         if not any(order.state is OrderState.HELD for order in orders):
             missing_purchases.append(purchase)
-    capacity_differences = differences(purchases, inventory.recorded, inventory.reported, missing_purchases)
+    capacity_differences = differences(purchases, broker.store.holdings(), reservations, missing_purchases)
     with broker.store.reading() as reader:
-        capacity_differences += charge_differences(purchases, reader.charges(), inventory.now)
-    return CapacityCheck(
-        inventory.now, tuple(capacity_differences), len(inventory.reported), inventory.asked, join_by_name(problems)
-    )
+        capacity_differences += charge_differences(purchases, reader.charges(), now)
+    return CapacityCheck(now, tuple(capacity_differences), len(reservations), tuple(answered), join_by_name(problems))

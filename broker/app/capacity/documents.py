@@ -1,22 +1,11 @@
 """Held capacity as results."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from broker.app.documents import Figure, Moment, Result
+from broker.core.market.offers import Offer
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import HoldingKind, RecordedHolding
-
-if TYPE_CHECKING:
-    from broker.core.market.offers import Offer
-
-
-from dataclasses import dataclass
-from datetime import datetime
-
-from broker.core.market.capacity import Reservation
-from broker.core.market.offers import Offer
 
 
 class RecordedCapacity(Result):
@@ -91,7 +80,8 @@ class ProviderProblem(Result):
 
 
 class CapacityList(Result):
-    """Owned and reserved capacity, as recorded and as reported. ``asked``: the providers that answered."""
+    """Owned and reserved capacity, as recorded and as reported. ``machines``: owned ones with offers; ``asked``: the
+    providers that answered; ``problems``: the errors of the others."""
 
     as_of: Moment
     recorded: list[RecordedCapacity]
@@ -99,14 +89,6 @@ class CapacityList(Result):
     machines: list[OwnedMachines]
     asked: list[str]
     problems: list[ProviderProblem]
-
-    @classmethod
-    def of(cls, inventory: CapacityInventory) -> Self:
-        return cls.from_parts(
-            inventory,
-            as_of=inventory.now,
-            problems=[ProviderProblem(provider=name, message=problem) for name, problem in inventory.problems],
-        )
 
 
 class ChecklistStep(Result):
@@ -132,16 +114,3 @@ class HoldingProofResult(Result):
     name: str
     size_bytes: int
     sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityInventory:
-    """All held capacity. ``machines``: owned machines with offers. ``asked``: the providers that answered;
-    ``problems``: the errors of the others, by name."""
-
-    now: datetime
-    recorded: tuple[RecordedHolding, ...]
-    reported: tuple[Reservation, ...]
-    machines: tuple[Offer, ...]
-    asked: tuple[str, ...]
-    problems: tuple[tuple[str, str], ...]

@@ -50,7 +50,7 @@ def list_capacity(
     by: Caller, ask: Annotated[bool, Field(description="Also ask providers, which takes seconds.")] = False
 ) -> CapacityList:
     """Owned machines, reservations and commitments."""
-    return CapacityList.of(capacity.capacity_inventory(by.broker, ask=ask))
+    return capacity.capacity_inventory(by.broker, ask=ask)
 
 
 def capacity_use(by: Caller, since: Since = None) -> CapacityFindingList:

@@ -113,17 +113,17 @@ class PlainProvider:
 @pytest.mark.parametrize(
     ("problem", "asked", "problems"),
     [
-        (None, ("cloud",), ()),
-        (NoLogin("no login"), (), ()),
-        (Unreachable("no way through"), (), (("cloud", "no way through"),)),
+        (None, ["cloud"], []),
+        (NoLogin("no login"), [], []),
+        (Unreachable("no way through"), [], [("cloud", "no way through")]),
     ],
 )
 def test_providers_that_fail_are_named_and_what_they_told_before_counts(
     broker: Broker,
     monkeypatch: pytest.MonkeyPatch,
     problem: Exception | None,
-    asked: tuple[str, ...],
-    problems: tuple[tuple[str, str], ...],
+    asked: list[str],
+    problems: list[tuple[str, str]],
 ) -> None:
     known = {"cloud": ReservingProvider(problem), "plain": PlainProvider()}
     monkeypatch.setattr("broker.app.market.market.freshen", lambda broker: [])
@@ -131,8 +131,8 @@ def test_providers_that_fail_are_named_and_what_they_told_before_counts(
     broker.registries = replace(broker.registries, providers=dict.fromkeys(known, ""))
     found = capacity_inventory(broker)
     assert [reservation.id for reservation in found.reported] == ["r-1"]
-    assert (found.asked, found.problems) == (asked, problems)
-    assert capacity_inventory(broker, ask=False).reported == ()
+    assert (found.asked, [(one.provider, one.message) for one in found.problems]) == (asked, problems)
+    assert capacity_inventory(broker, ask=False).reported == []
 
 
 def test_demand_of_files_is_named_as_accelerators_are(tmp_path: Path) -> None:
