@@ -11,9 +11,9 @@ from pydantic import Field
 
 from broker.app.documents import Moment, Result
 from broker.core.errors import UnknownName
-from broker.core.market.offers import BOUGHT, CapacityType
+from broker.core.market.offers import BOUGHT
 from broker.core.values.money import Money
-from broker.reconciler.settlement.charges import Comparison, ComparisonState
+from broker.reconciler.settlement.charges import Comparison
 
 BILLED_BY = ("provider", "capacity_type", "job", "attempt")
 
@@ -62,28 +62,6 @@ class ComparedGroup(ComparedSums):
     group: str
 
 
-class ComparedAttempt(Result):
-    """One attempt. ``standing``: ``running``, ``awaited`` (charges are outstanding) or ``compared``."""
-
-    key: str
-    job: str
-    attempt: int
-    provider: str
-    capacity_type: CapacityType
-    standing: ComparisonState
-    gone_at: Moment | None
-    quoted: Money
-    metered: Money
-    billed: Money | None
-    difference: Money | None
-    adjusted: Money
-    estimated: bool
-
-    @classmethod
-    def of(cls, row: Comparison) -> Self:
-        return cls.from_parts(row, job=row.job_id)
-
-
 class SkippedRows(Result):
     """Skipped rows of an export: the reason, and the position of the first ones (``FILE:LINE``)."""
 
@@ -104,7 +82,7 @@ class BilledReport(Result):
     timezone: str
     rows: list[ComparedGroup]
     total: ComparedSums
-    attempts: list[ComparedAttempt]
+    attempts: list[Comparison]
     for_others: dict[str, Money]
     sources: list[str]
     skipped: list[SkippedRows]
@@ -124,7 +102,7 @@ class BilledReport(Result):
             timezone=timezone,
             rows=[ComparedGroup.of(rows, group=group) for group, rows in _group_rows(billed_attempts.rows, by)],
             total=ComparedSums.of(billed_attempts.rows),
-            attempts=[ComparedAttempt.of(row) for row in billed_attempts.rows],
+            attempts=list(billed_attempts.rows),
             for_others=dict(billed_attempts.for_others),
             sources=list(billed_attempts.sources),
             skipped=list(billed_attempts.skipped),
@@ -164,7 +142,7 @@ def _group_rows(rows: Sequence[Comparison], by: str) -> list[tuple[str, list[Com
         values_by_dimension = {
             "provider": row.provider,
             "capacity_type": row.capacity_type.value,
-            "job": row.job_id,
+            "job": row.job,
             "attempt": row.key,
         }
         groups.setdefault(values_by_dimension[by], []).append(row)

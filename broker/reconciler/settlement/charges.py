@@ -42,11 +42,13 @@ class Comparison:
     """The costs of one attempt, in USD.
 
     ``quoted``: its machine time at the price of its placement. ``metered``: the amount settled in the ledger, without
-    the egress that other providers charge. ``billed``: the provider's charges so far; None without any. ``adjusted``:
-    the adjustments posted for it. ``estimated``: some of the charges may still change.
+    the egress that other providers charge. ``billed``: the provider's charges so far; None without any.
+    ``difference``: billed less metered; None before the two can be compared. ``adjusted``: the adjustments posted for
+    it. ``estimated``: some of the charges may still change. ``standing``: ``running``, ``awaited`` (charges are
+    outstanding) or ``compared``. ``gone_at``: UTC.
     """
 
-    job_id: str
+    job: str
     attempt: int
     key: str
     provider: str
@@ -56,15 +58,9 @@ class Comparison:
     quoted: Money
     metered: Money
     billed: Money | None
+    difference: Money | None
     adjusted: Money
     estimated: bool
-
-    @property
-    def difference(self) -> Money | None:
-        """Billed less metered; None before the two can be compared."""
-        if self.standing is not ComparisonState.COMPARED or self.billed is None:
-            return None
-        return self.billed - self.metered
 
 
 class ChargeIndex:
@@ -143,14 +139,14 @@ def compare_from_sums(attempt: PaidAttempt, key: str, charged: ChargeIndex) -> C
     if quoted != metered:
         return None
     charges, standing = charged.of(attempt.provider, key, attempt.until), ComparisonState.RUNNING
+    billed = sum((charge.amount for charge in charges), Money.ZERO) if charges else None
     if attempt.closed:
         complete = charged.complete(attempt.provider, key, attempt.since, attempt.until)
         standing = ComparisonState.COMPARED if complete else ComparisonState.AWAITED
     return Comparison(
         attempt.job_id, attempt.attempt, key, attempt.provider, attempt.capacity_type, standing, attempt.until,
-        quoted, metered,
-        sum((charge.amount for charge in charges), Money.ZERO) if charges else None,
-        attempt.adjusted, any(charge.estimated for charge in charges),
+        quoted, metered, billed, _difference(standing, billed, metered), attempt.adjusted,
+        any(charge.estimated for charge in charges),
     )  # fmt: skip
 
 
@@ -168,8 +164,10 @@ def compare(
     if view.closed:
         complete = charged.complete(offer.provider, attempt.key, attempt.up_since, end)
         standing = ComparisonState.COMPARED if complete else ComparisonState.AWAITED
+    billed = sum((charge.amount for charge in charges), Money.ZERO) if charges else None
+    metered = sum((e.amount for e in spent), Money.ZERO) - adjusted - charged_elsewhere(spent)
     return Comparison(
-        job_id=view.id,
+        job=view.id,
         attempt=attempt.number,
         key=attempt.key,
         provider=offer.provider,
@@ -177,11 +175,16 @@ def compare(
         standing=standing,
         gone_at=attempt.gone_at,
         quoted=_quoted_cost(attempt, end),
-        metered=sum((e.amount for e in spent), Money.ZERO) - adjusted - charged_elsewhere(spent),
-        billed=sum((charge.amount for charge in charges), Money.ZERO) if charges else None,
+        metered=metered,
+        billed=billed,
+        difference=_difference(standing, billed, metered),
         adjusted=adjusted,
         estimated=any(charge.estimated for charge in charges),
     )
+
+
+def _difference(standing: ComparisonState, billed: Money | None, metered: Money) -> Money | None:
+    return billed - metered if standing is ComparisonState.COMPARED and billed is not None else None
 
 
 def _quoted_cost(attempt: AttemptView, end: datetime) -> Money:

@@ -426,4 +426,4 @@ def test_what_the_stores_sums_suffice_for_is_what_reading_each_job_gives(
     assert set(taken) == {"same", "more", "none"}
     monkeypatch.setattr("broker.app.billing.charges.compare_from_sums", lambda *_: None)
     assert summed == billed_attempts(broker)
-    assert {row.job_id for row in summed.rows} == {"same", "more", "none", "refund", "moved", "hours"}
+    assert {row.job for row in summed.rows} == {"same", "more", "none", "refund", "moved", "hours"}
