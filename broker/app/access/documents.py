@@ -102,7 +102,7 @@ class CreatedToken(TokenResult):
     token: str
 
     @classmethod
-    def told(cls, new: NewToken, now: datetime) -> Self:
+    def of_new(cls, new: NewToken, now: datetime) -> Self:
         return cls.of(new.token, now, token=new.text)
 
 
@@ -141,17 +141,6 @@ class AuditLog(Result):
     @classmethod
     def of(cls, records: Sequence[tuple[int, AuditRecord]]) -> Self:
         return cls(lines=[AuditLine.from_parts(record, number=number) for number, record in records])
-
-
-class AuditVerification(Result):
-    """Whether the audit log is as it was written: each line has a hash of itself and of the line before. ``lines``: so
-    many from the first one hold; ``digest``: the hash of the last of them; ``intact``: these are all; ``is_noted``: the
-    hash that was asked for is one of theirs."""
-
-    lines: int
-    digest: str
-    intact: bool
-    is_noted: bool
 
 
 class CreatedLink(Result):

@@ -5,9 +5,10 @@ from typing import Annotated
 from pydantic import Field
 
 from broker.app.access.callers import Caller
-from broker.app.access.documents import AuditLog, AuditVerification, CallerIdentity, PeopleList, TokenList
+from broker.app.access.documents import AuditLog, CallerIdentity, PeopleList, TokenList
 from broker.app.access.people import audit_chain, audit_log, people
 from broker.app.access.tokens import tokens
+from broker.store.access.access import AuditChain
 
 Name = Annotated[str | None, Field(max_length=200)]
 
@@ -34,6 +35,6 @@ def audit_lines(
     return AuditLog.of(audit_log(by.broker, by=by.actor, limit=limit, person=person, subject=subject))
 
 
-def verify_audit(by: Caller, noted: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = "") -> AuditVerification:
+def verify_audit(by: Caller, noted: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = "") -> AuditChain:
     """Whether the audit log is as it was written. ``noted``: the hash of its last line at an earlier verification."""
-    return AuditVerification.from_parts(audit_chain(by.broker, noted, by=by.actor))
+    return audit_chain(by.broker, noted, by=by.actor)

@@ -19,7 +19,8 @@ from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.figures import plural
 
 if TYPE_CHECKING:
-    from broker.app.access.documents import AuditLine, AuditLog, AuditVerification, TokenList, TokenResult
+    from broker.app.access.documents import AuditLine, AuditLog, TokenList, TokenResult
+    from broker.store.access.access import AuditChain
 
 app = typer.Typer(no_args_is_help=True, help="API tokens of a team server: create, list, revoke.")
 
@@ -62,7 +63,7 @@ def create(
     broker = terminal.broker()
     scopes = [known_scopes[name] for name in scope_names]
     new_token = use_case(broker, person, label, scopes, term, by=terminal.actor, service=service)
-    created = CreatedToken.told(new_token, broker.clock.now())
+    created = CreatedToken.of_new(new_token, broker.clock.now())
     if not as_json:
         expiry_text = f"{created.expires_at:%Y-%m-%d %H:%M} UTC"
         terminal.say(f"Token {created.id} of {person} ({', '.join(created.scopes)}), valid until {expiry_text}.")
@@ -132,7 +133,7 @@ def audit_table(console: Console, log_lines: AuditLog) -> list[RenderableType]:
     return table_parts(console, _AUDIT_COLUMNS, log_lines.lines) if log_lines.lines else [_NO_LINES]
 
 
-def _verification_lines(verification: AuditVerification, noted: str) -> Iterator[str]:
+def _verification_lines(verification: AuditChain, noted: str) -> Iterator[str]:
     holding = plural(verification.lines, "line holds", "lines hold")
     yield f"{holding}. The hash of the last one is {verification.digest or 'none'}."
     if not verification.intact:

@@ -52,8 +52,9 @@ class StoredRequest:
 
 @dataclass(frozen=True, slots=True)
 class AuditChain:
-    """How far the audit log is as it was written. ``lines``: so many from the first one hold; ``digest``: of the last
-    of them; ``intact``: these are all lines; ``is_noted``: the digest that was asked for is one of theirs."""
+    """Whether the audit log is as it was written: each line has a hash of itself and of the line before. ``lines``: so
+    many from the first one hold; ``digest``: the hash of the last of them; ``intact``: these are all; ``is_noted``: the
+    hash that was asked for is one of theirs."""
 
     lines: int
     digest: str
