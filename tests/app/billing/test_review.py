@@ -22,15 +22,24 @@ from broker.core.events import events as ev
 from broker.core.events.agent_events import CheckpointSaved, Reading, ResourcesUsed
 from broker.core.events.outcomes import Cause
 from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.ledger.entries import Movement
 from broker.ledger.finops.advice import AdviceKind
 from broker.ledger.finops.change import Part
+from tests.actors import with_clock
 from tests.focus_ledger import HOUR, RUN, SEPTEMBER, post_two_months, spent
 from tests.past import started
 
 DAY = timedelta(days=1)
+NOVEMBER = datetime(2026, 11, 16, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def broker(broker: Broker) -> Broker:
+    """In the middle of November 2026: September and October are over."""
+    return with_clock(broker, ManualClock(NOVEMBER))
 
 
 def total(found: ReviewReport) -> Money:
@@ -148,14 +157,11 @@ def test_advice_on_runs_is_answered_and_its_effect_is_in_the_next_review(broker:
     assert "done by root: stops when idle" in text
 
 
-def test_of_a_month_that_runs_the_same_days_are_compared(broker: Broker) -> None:
-    now = datetime.now(UTC)
-    found = review(broker, f"{now:%Y-%m}")
+def test_a_month_that_is_not_over_is_compared_with_the_same_days_of_the_month_before(broker: Broker) -> None:
+    found = review(broker, "2026-11")
     assert not found.over
-    assert found.after.until - found.after.since == pytest.approx(
-        found.before.until - found.before.since, abs=timedelta(days=3)
-    )
-    assert found.before.until <= found.after.since
+    assert (found.after.since, found.after.until) == (datetime(2026, 11, 1, tzinfo=UTC), NOVEMBER)
+    assert (found.before.since, found.before.until) == (datetime(2026, 10, 1, tzinfo=UTC), NOVEMBER - 31 * DAY)
 
 
 @pytest.mark.parametrize("month", ["2099-01", "next-month", "2026-13", "2099-Q1", "2026-Q5", "2026-Q"])
