@@ -54,6 +54,7 @@ def unknown_names(broker: Broker, policy: PolicySet) -> list[str]:
 
 
 def _warning(name: PolicyName, known: Set[str], known_names: Mapping[str, Set[str]]) -> str:
+    """Why the name probably means nothing, with a suggestion; empty if it matches a ``known`` one of its kind."""
     kind, text = name.kind, name.text
     if any(map(name.pattern.fullmatch, known)) or (kind in _PERSON_KINDS and has_account(text)):
         variants = [other for other in known if kind == "accelerator" and other.startswith(f"{text}-")]
@@ -67,21 +68,34 @@ def _warning(name: PolicyName, known: Set[str], known_names: Mapping[str, Set[st
         if set("*?[") & set(text) and kind in ("user", "team"):
             return f"no listed {kind} matches {text!r}{did_you_mean(text, known)}"
         return f"no job of {kind} {text!r} is known{did_you_mean(text, known)}"
-    if kind == "region" and "/" in text:
+    if kind == "provider":
+        return _unknown_provider(text, known)
+    if kind in ("region", "location", "place"):
+        return _unknown_place(kind, text, known, known_names.get("provider", frozenset()))
+    return f"no known {kind} matches {text!r}{did_you_mean(text, known, _SIMILAR)}"
+
+
+def _unknown_provider(text: str, known: Set[str]) -> str:
+    alias = closest(text, {*known, *chain(*NAMES.values())}, _SIMILAR)
+    return f"no known provider matches {text!r}" + (f"; did you mean {provider_name(alias)!r}?" if alias else "")
+
+
+def _unknown_place(kind: str, text: str, known: Set[str], providers: Set[str]) -> str:
+    """``kind``: ``region`` (``us-east-1``), ``location`` (``aws/us-east-1``) or ``place``, which may be either."""
+    provider, separator, _ = text.partition("/")
+    if kind == "region" and separator:
         return f"no known region matches {text!r}: offer.region has no provider; compare offer.provider, too"
     if kind == "location" and (full_names := [place for place in known if place.endswith(f"/{text}")]):
         return f"no known location matches {text!r}; did you mean {min(full_names)!r}?"
-    if kind == "place" and "/" in text:
-        provider = re.compile(translate(text.partition("/")[0]), re.IGNORECASE)
-        if not any(map(provider.match, known_names.get("provider", ()))):
-            kind, text, known = "provider", text.partition("/")[0], known_names["provider"]
-    if kind == "provider" and (alias := closest(text, {*known, *chain(*NAMES.values())}, _SIMILAR)):
-        return f"no known {kind} matches {text!r}; did you mean {provider_name(alias)!r}?"
+    if kind == "place" and separator:
+        pattern = re.compile(translate(provider), re.IGNORECASE)
+        if not any(map(pattern.match, providers)):
+            return _unknown_provider(provider, providers)
+    # A region with other digits, such as us-east-2 for us-east-3, is another place, not a misspelling.
     digits = re.sub(r"\D", "", text)
-    is_place = kind in ("region", "location", "place")
-    candidates = [other for other in known if not is_place or re.sub(r"\D", "", other) == digits]
-    kind = "region" if kind == "place" else kind
-    return f"no known {kind} matches {text!r}{did_you_mean(text, candidates, _SIMILAR)}"
+    candidates = [place for place in known if re.sub(r"\D", "", place) == digits]
+    shown_kind = "region" if kind == "place" else kind
+    return f"no known {shown_kind} matches {text!r}{did_you_mean(text, candidates, _SIMILAR)}"
 
 
 def _names_in_offers(broker: Broker) -> dict[str, Set[str]]:
