@@ -359,15 +359,16 @@ def _prune_lines(result: PrunedCheckpoints) -> Iterator[str]:
         size = gigabytes(sum(checkpoint.bytes for checkpoint in job.gone))
         yield f"{job.id}: {formats.plural(len(job.gone), 'checkpoint')}, {size}; {kept_text}"
     for overdue_files in result.by_policy:
-        counts = (("result file", overdue_files.results), ("log file", overdue_files.logs))
-        kinds = [formats.plural(count, kind) for kind, count in counts if count]
-        kinds += [formats.plural(overdue_files.checkpoints, "checkpoint")] if overdue_files.checkpoints else []
-        yield (
-            f"{overdue_files.id}: {', '.join(kinds)}, {gigabytes(overdue_files.bytes)}; the policy no longer keeps them"
-        )
+        counts = {
+            "result file": overdue_files.results,
+            "log file": overdue_files.logs,
+            "checkpoint": overdue_files.checkpoints,
+        }
+        kinds_text = ", ".join(formats.plural(count, kind) for kind, count in counts.items() if count)
+        yield f"{overdue_files.id}: {kinds_text}, {gigabytes(overdue_files.bytes)}, past the policy's retention"
     for pool in result.snapshots:
         files_text = formats.plural(pool.files, "file")
-        yield f"submitted by {pool.user}: {files_text}, {gigabytes(pool.bytes)}; no job needs them any more"
+        yield f"submitted by {pool.user}: {files_text}, {gigabytes(pool.bytes)}, needed by no job"
     yield f"Deleted {_summary(result)}." if result.deleted else f"Would delete {_summary(result)}."
 
 

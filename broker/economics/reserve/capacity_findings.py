@@ -157,8 +157,8 @@ def _stop_renting(use: AcceleratorUse, assumptions: Assumptions) -> Iterable[Cap
         use.accelerator,
         gpus,
         f"stop renting {gpus} {use.accelerator}: {use.held} are held, and some of them were idle meanwhile",
-        f"in {hours} h, {gpu_hours} GPU-hours were rented at ${use.rent:g} while as many held GPUs were idle:"
-        f" {gpu_hours} × ${use.rent:g} × {HOURS_PER_MONTH:g} h / {hours} h = ${usd_per_month:,.2f} a month",
+        f"in {hours} h, {gpu_hours} GPU-hours were rented at {_price(use.rent)} while as many held GPUs were idle:"
+        f" {gpu_hours} × {_price(use.rent)} × {HOURS_PER_MONTH:g} h / {hours} h = ${usd_per_month:,.2f} a month",
         usd_per_month,
         _figures(
             use,
@@ -191,9 +191,10 @@ def _over_committed(use: AcceleratorUse) -> Iterable[CapacityFinding]:
         use.accelerator,
         gpus,
         f"over-committed by {gpus} {use.accelerator}: let {'it' if gpus == 1 else 'them'} lapse when the term ends",
-        f"the last {gpus} of {use.reserved} reserved were needed in {used:.1%} of the hours; at ${use.held_usd:g}"
-        f" against ${use.rent:g} rented they pay from {ratio:.1%} on: {gpus} × {HOURS_PER_MONTH:g} h ×"
-        f" (${use.held_usd:g} − {used:.1%} × ${use.rent:g}) = ${saves:,.2f} a month",
+        f"the last {gpus} of {use.reserved} reserved GPUs were needed in {used:.1%} of the hours; at"
+        f" {_price(use.held_usd)} an hour reserved and {_price(use.rent)} rented, a reservation saves money only above"
+        f" {ratio:.1%}: {gpus} × {HOURS_PER_MONTH:g} h × ({_price(use.held_usd)} − {used:.1%} × {_price(use.rent)})"
+        f" = ${saves:,.2f} a month",
         saves,
         _figures(
             use, gpus, saves, reserved=use.reserved, used_share=used, pays_from_share=ratio, held_usd=use.held_usd
@@ -216,10 +217,10 @@ def _rent_instead(use: AcceleratorUse, assumptions: Assumptions) -> Iterable[Cap
         saves = sum(use.own_usd - share * (use.rent - use.energy_usd) for share in rarely_needed) * HOURS_PER_MONTH
         if saves <= 0:
             return  # renting even these few hours would cost more
-        power = f" + {need_share:.1%} × ${use.energy_usd:.4g} energy" if use.energy_usd else ""
+        power = f" + {need_share:.1%} × {_price(use.energy_usd)} energy" if use.energy_usd else ""
         calculation = (
-            f", here: {gpus} × {HOURS_PER_MONTH:g} h × (${use.own_usd:.4g} used or not{power} − {need_share:.1%} ×"
-            f" ${use.rent:.4g} rented) = ${saves:,.2f} a month"
+            f", here: {gpus} × {HOURS_PER_MONTH:g} h × ({_price(use.own_usd)} used or not{power} − {need_share:.1%} ×"
+            f" {_price(use.rent)} rented) = ${saves:,.2f} a month"
         )
     yield CapacityFinding(
         FindingKind.RENT_INSTEAD,
@@ -283,16 +284,21 @@ def _hold_more_finding(
     if usd is not None:
         net = need_share * (use.rent - energy) - usd
         saves = gpus * HOURS_PER_MONTH * net
-        power = f" + {need_share:.1%} × ${energy:.4g} energy" if energy else ""
+        power = f" + {need_share:.1%} × {_price(energy)} energy" if energy else ""
         because += (
-            f": rented {need_share:.1%} × ${use.rent:g} = ${need_share * use.rent:.4g} an hour each, {verb} ${usd:g}"
-            f" {basis}{power}; {gpus} × {HOURS_PER_MONTH:g} h × ${net:.4g} = ${saves:,.2f} a month"
+            f": rented {need_share:.1%} × {_price(use.rent)} = {_price(need_share * use.rent)} an hour each, {verb}"
+            f" {_price(usd)} {basis}{power}; {gpus} × {HOURS_PER_MONTH:g} h × {_price(net)} = ${saves:,.2f} a month"
         )
         prices = {f"{verb}_usd": usd, "energy_usd": energy} if kind is FindingKind.BUY else {f"{verb}_usd": usd}
     else:
         because += "; add a price of owning to compute the saving: `gpubroker capacity add owned`"
     figures = _figures(use, gpus, saves, held=use.held, used_share=need_share, hours_per_day=need_share * 24, **prices)
     return CapacityFinding(kind, use.accelerator, gpus, f"{verb} {gpus} {use.accelerator}", because, saves, figures)
+
+
+def _price(usd: float) -> str:
+    """The price of an hour: ``$2.50``; ``$0.1234`` if it is no number of cents."""
+    return f"${usd:.2f}" if round(usd, 2) == round(usd, 4) else f"${usd:.4f}"
 
 
 def _figures(use: AcceleratorUse, gpus: int, saves: float | None, **extra: float | None) -> dict[str, float]:

@@ -29,7 +29,7 @@ def test_two_gpus_around_the_clock_are_bought() -> None:
     found = only(use((2,) * WEEK, (2,) * WEEK, own_usd=0.8))
     assert (found.kind, found.gpus, found.sentence) == (FindingKind.BUY, 2, "buy 2 H100")
     assert found.saves_usd_per_month == pytest.approx(1752.0)
-    assert "2 × 730 h × $1.2 = $1,752.00 a month" in found.because
+    assert "2 × 730 h × $1.20 = $1,752.00 a month" in found.because
     assert found.arithmetic == pytest.approx(
         {
             "gpus": 2, "held": 0, "used_share": 1.0, "hours_per_day": 24.0, "rent_usd": 2.0, "buy_usd": 0.8,
@@ -102,7 +102,9 @@ def test_an_owned_gpu_pays_for_energy_in_the_hours_in_which_it_works() -> None:
     draws nothing that is counted: 730 h × $0.50 = $365."""
     found = only(use((1,) * 7 + (0,) * 161, owned=1, own_usd=0.5, energy_usd=0.12))
     assert found.saves_usd_per_month == pytest.approx(307.8167, abs=1e-3)
-    assert "1 × 730 h × ($0.5 used or not + 4.2% × $0.12 energy − 4.2% × $2 rented) = $307.82 a month" in found.because
+    assert (
+        "1 × 730 h × ($0.50 used or not + 4.2% × $0.12 energy − 4.2% × $2.00 rented) = $307.82 a month" in found.because
+    )
     assert only(use(NONE, owned=1, own_usd=0.5, energy_usd=0.12)).saves_usd_per_month == pytest.approx(365.0)
 
 
