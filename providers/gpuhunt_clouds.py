@@ -45,15 +45,15 @@ NAME = "gpuhunt"
 @dataclass(frozen=True, slots=True)
 class GpuhuntCloud:
     """One cloud: gpuhunt's class for it and its address. ``needs`` and ``takes``: arguments of the class that are
-    logins, by the variable that holds each; the class cannot be created without the former. ``written_down``: gpuhunt
-    queries the cloud for its machines, and has the prices in its own code."""
+    logins, by the variable that holds each; the class cannot be created without the former. ``has_static_prices``:
+    gpuhunt queries the cloud for its machines, and has the prices in its own code."""
 
     name: str
     maker: str
     address: str
     needs: Mapping[str, str] = field(default_factory=dict)
     takes: Mapping[str, str] = field(default_factory=dict)
-    written_down: bool = False
+    has_static_prices: bool = False
 
     def login(self, environment: Mapping[str, str]) -> dict[str, str]:
         """The arguments that the environment has."""
@@ -84,7 +84,7 @@ CLOUDS = {
                 "secret_key": "CRUSOE_SECRET_KEY",
                 "project_id": "CRUSOE_PROJECT_ID",
             },
-            written_down=True,
+            has_static_prices=True,
         ),
         GpuhuntCloud(
             "daytona",

@@ -145,12 +145,12 @@ class Gpuhunt:
             count=count,
             capacity_type=kind,
             price=price(_exact(item.price, f"{machine}: price"), f"{machine} in {region}"),
-            as_of=min(_PRICES_DATED, now) if cloud.written_down else now,
-            source=_price_source() if cloud.written_down else NAME,
+            as_of=min(_PRICES_DATED, now) if cloud.has_static_prices else now,
+            source=_price_source() if cloud.has_static_prices else NAME,
             cpus=_figure(item.cpu),
             memory_gib=_figure(item.memory),
-            reference=cloud.written_down,
-            max_age=None if cloud.written_down else _MAX_AGE[kind],
+            reference=cloud.has_static_prices,
+            max_age=None if cloud.has_static_prices else _MAX_AGE[kind],
         )
 
 

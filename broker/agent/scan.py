@@ -145,8 +145,8 @@ class Scanner:
             self._shapes[kind_of(name)] = shape
 
     def unsaved(self) -> list[str]:
-        """The names of entries in the folder that were neither saved nor restored as they are, drafts included."""
-        saved = {name for name, entries in self._saved.items() if self._seen.get(name) in (None, entries)}
+        """The names of entries in the folder, drafts included, whose present content was neither saved nor restored."""
+        saved = {name for name, entries in self._saved.items() if self._seen.get(name, entries) == entries}
         with contextlib.suppress(OSError):
             return sorted({entry.name for entry in self._folder.iterdir()} - {NOTES} - saved)
         return []

@@ -163,7 +163,7 @@ def bucket_findings(broker: Broker, name: str) -> Iterator[DoctorFinding]:
 
 
 def price_finding(broker: Broker, name: str) -> DoctorFinding:
-    """Its offers in the store."""
+    """Whether the store has current prices of the provider."""
     known = broker.store.market.freshness(broker.clock.now()).get(name)
     if known is not None and known.offers and known.stale < known.offers and known.last_success is not None:
         message = f"{known.offers:,} offers, asked {known.last_success:%Y-%m-%d %H:%M} UTC"

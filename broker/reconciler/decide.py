@@ -292,8 +292,8 @@ def _place_after(ended_at: datetime, wait: timedelta, now: datetime, reason: str
 
 
 def _retry_delay(view: JobView) -> timedelta:
-    """The wait before the next attempt: none after a fruitful one, or if the last one's pool rests, as another pool may
-    work; else doubled each time."""
+    """The wait before the next attempt, which doubles with each fruitless one in a row. None after a fruitful one, and
+    none if the latest launch failed for a reason after which its pool is avoided: another pool may work."""
     latest = view.latest
     if latest is not None and latest.claimed_at is None and latest.cause in POOL_AVOIDED_AFTER:
         return timedelta(0)
@@ -301,7 +301,8 @@ def _retry_delay(view: JobView) -> timedelta:
     for attempt in reversed(view.attempts):
         if not _is_fruitless(attempt):
             break
-        fruitless += attempt.cause not in POOL_AVOIDED_AFTER
+        if attempt.cause not in POOL_AVOIDED_AFTER:
+            fruitless += 1
     if fruitless == len(view.attempts):
         fruitless = view.attempt_count  # attempts that the view does not keep in full were fruitless, too
     return min(timedelta(seconds=2 ** min(fruitless, 20)), _SLOWEST_RETRY) if fruitless else timedelta(0)

@@ -49,7 +49,7 @@ class Worklist:
 
     def __init__(self, journal: Store) -> None:
         self._journal = journal
-        self._told: dict[str, str] = {}
+        self._logged_reasons: dict[str, str] = {}
         self._views: dict[str, JobView] = {}
         self._sums: dict[str, Sequence[Sum]] = {}
         self._meters: dict[str, Mapping[int, Meter]] = {}
@@ -81,9 +81,9 @@ class Worklist:
     def _tell(self, unreadable: Sequence[UnreadableJob]) -> None:
         """Log each unreadable job, once per reason."""
         for job in unreadable:
-            if self._told.get(job.job_id) != job.because:
+            if self._logged_reasons.get(job.job_id) != job.because:
                 log.error("%s; it is left alone (%s)", job, job.hint)
-        self._told = {job.job_id: job.because for job in unreadable}
+        self._logged_reasons = {job.job_id: job.because for job in unreadable}
 
     def _agrees(self, job_id: str) -> bool:
         return self.money(job_id) == self.balances(job_id)

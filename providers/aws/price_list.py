@@ -66,7 +66,7 @@ class PriceList:
         rows: list[Offer | SkippedRow] = []
         failure: BrokerError | None = None
         try:
-            retrying(self._settings, self._clock)(self._read, region, rows)
+            retrying(self._settings, self._clock)(self._read_into, rows, region)
         except BrokerError as error:
             failure = error
         yield from rows  # includes the rows that arrived before the failure
@@ -81,7 +81,9 @@ class PriceList:
         verify = trust(self._settings.price_list_url, self._settings.ca_bundle, setting(NAME, "ca_bundle"))
         return httpx.create_ssl_context() if isinstance(verify, bool) else verify
 
-    def _read(self, region: str, rows: list[Offer | SkippedRow]) -> None:
+    def _read_into(self, rows: list[Offer | SkippedRow], region: str) -> None:
+        """Replace ``rows`` by those of one download, or of the stored copy if the list is unchanged; after an error, by
+        those that arrived before it."""
         rows.clear()
         now, reader = self._clock.now(), _Reader(region)
         download = _Download(self._settings, self._settings.price_list(region), self._trust)
@@ -94,8 +96,9 @@ class PriceList:
             reader.check(download.where)
         finally:
             rows.extend(reader.rows(now))
+        # A price that is not yet in force is skipped today and counts later, so such a list is read anew each time.
         if not any(isinstance(row, SkippedRow) and row.reason == NOT_YET for row in rows):
-            download.keep(dump_rows(rows))  # its content does not depend on the day
+            download.keep(dump_rows(rows))
 
 
 class _Download:

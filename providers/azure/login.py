@@ -127,7 +127,7 @@ class AzureLogin:
         """The result of ``ask`` on the SDK's client. ``where``: for errors. Raises `Throttled`, `Unreachable`,
         `LoginMissing`, `Refused` or `Malformed`.
         """
-        with self._asking(f"{NAME}/{where}"):
+        with self._translate_errors(f"{NAME}/{where}"):
             return ask(self._client)
 
     def call_once(self, where: str, ask: Callable[[Any], Any]) -> Any:
@@ -178,7 +178,7 @@ class AzureLogin:
         from azure.core.exceptions import HttpResponseError
         from azure.core.rest import HttpRequest
 
-        with self._asking(f"{NAME}/{where}"):
+        with self._translate_errors(f"{NAME}/{where}"):
             params = {} if "api-version=" in path else {"api-version": version}
             response = self._client.send_request(HttpRequest(method, path, json=body, params=params))
             if response.status_code != 200:
@@ -191,7 +191,7 @@ class AzureLogin:
         from azure.core.exceptions import HttpResponseError
         from azure.core.rest import HttpRequest
 
-        with _mark_unknown_outcome(), self._asking(f"{NAME}/{where}"):
+        with _mark_unknown_outcome(), self._translate_errors(f"{NAME}/{where}"):
             request = HttpRequest(method, path, json=body, params={"api-version": version})
             response = self._client.send_request(request, retry_total=0)
             if response.status_code not in (200, 201, 202):
@@ -200,7 +200,7 @@ class AzureLogin:
             return json.loads(text, parse_float=Decimal) if text.strip() else None
 
     @contextmanager
-    def _asking(self, where: str) -> Iterator[None]:
+    def _translate_errors(self, where: str) -> Iterator[None]:
         """Counts unanswered calls of all threads; the count may be off by a few, which is harmless."""
         if self._unanswered >= _MAX_UNANSWERED:
             raise Unreachable("not queried, because earlier calls got no answer", where=where)

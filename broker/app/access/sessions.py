@@ -39,9 +39,9 @@ class NewLink:
 def invite(
     broker: Broker, name: str, *, by: Actor, administrator: bool = False, lifetime: timedelta = LINK_LIFETIME
 ) -> NewLink:
-    """A link by which a person signs in once; their unused earlier ones end. A person who is not on record is added,
-    with ``administrator`` as one. Raises as `broker.app.access.people.add`, and `InvalidInput` for a lifetime above
-    `LONGEST_LINK`, a service account and a disabled person."""
+    """Create a link by which a person signs in once; their earlier unused links end. A person who is not on record is
+    added, as an administrator if ``administrator``. Raises as `broker.app.access.people.add`, and `InvalidInput` for a
+    lifetime outside 0 to `LONGEST_LINK`, for a service account and for a disabled person."""
     if not timedelta(0) < lifetime <= LONGEST_LINK:
         raise InvalidInput(f"a link is valid for more than 0 and at most {print_duration(LONGEST_LINK)}")
     with broker.store.access.writing() as tx:

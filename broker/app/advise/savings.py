@@ -76,16 +76,16 @@ class RulesAdvice:
 
     @property
     def title(self) -> str:
-        failing = sum(rule.holds is False for rule in self.rules_of_thumb)
-        return f"{failing} of {len(self.rules_of_thumb)} quoted rules do not hold"
+        refuted = sum(rule.holds is False for rule in self.rules_of_thumb)
+        return f"{refuted} of {len(self.rules_of_thumb)} quoted rules do not hold"
 
 
-def rules_advice(prices: CurrentPrices, assumptions: Assumptions, *, failing: bool = False) -> RulesAdvice:
-    """All quoted rules, or only those that do not hold."""
+def rules_advice(prices: CurrentPrices, assumptions: Assumptions, *, only_refuted: bool = False) -> RulesAdvice:
+    """All quoted rules, or only those that do not hold at these prices."""
     figures = market_figures(prices)
     quoted = quoted_rules(figures, assumptions)
     return RulesAdvice(
-        tuple(rule for rule in quoted if not failing or rule.holds is False),
+        tuple(rule for rule in quoted if not only_refuted or rule.holds is False),
         (
             f"prices of {len(figures.on_demand)} accelerators; list prices count where no live one is known",
             "a rule holds for the figures shown, not for every case",

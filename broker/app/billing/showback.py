@@ -79,7 +79,7 @@ def showback_report(broker: Broker, month: str, rules: SharingRules, timezone: s
     end = min(billing_month.end, now)
     holdings = _holdings(broker)
     with broker.store.reading() as reader:
-        rows, advance_payments = _rows(reader, holdings, billing_month.start, end, rules)
+        rows, advance_payments = _team_costs(reader, holdings, billing_month.start, end, rules)
     spending = spend(broker, "team", since=billing_month.start) if billing_month.end > now else ()
     return ShowbackReport.from_parts(
         month=billing_month.name,
@@ -125,7 +125,7 @@ def _freeze_once(
     holdings = _holdings(broker)
     with broker.store.reading() as reader:
         earlier = reader.statements()
-        rows, advance_payments = _rows(reader, holdings, month.start, month.end, rules)
+        rows, advance_payments = _team_costs(reader, holdings, month.start, month.end, rules)
         months = [parse_month(period.month, period.timezone) for period in earlier]
         late_costs = reader.recorded_after(_last_counted_entry(earlier), months)
         idle = [(period.name, _idle_correction(reader, holdings, period, earlier)) for period in months]
@@ -179,9 +179,10 @@ def statements(broker: Broker) -> ChargebackList:
         return ChargebackList.model_validate({"statements": reader.statements()})
 
 
-def _rows(
+def _team_costs(
     reader: StoreReader, holdings: Sequence[Holding], start: datetime, end: datetime, rules: SharingRules
 ) -> tuple[Sequence[TeamCost], Money]:
+    """The costs by team, idle capacity shared out, and what was bought in advance in that time (USD)."""
     spending = reader.team_spending(start, end)
     return showback(spending.costs, _idle_cost(reader, holdings, start, end), rules), spending.bought_in_advance
 

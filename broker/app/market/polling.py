@@ -188,14 +188,14 @@ class PollDuty:
             broker.clock,
             stop=stop,
             still_leading=still_leading,
-            report=self._told,
+            report=self._report,
         )
 
     def _ask(self, name: str) -> PollRequest:
         with self._making:  # providers are created in one thread at a time
             return poll_request(self._broker, name)
 
-    def _told(self, result: PollResult) -> None:
+    def _report(self, result: PollResult) -> None:
         if result.cut_short:  # its thread may still use the old instance
             with self._making:
                 self._broker.forget_provider(result.provider)

@@ -58,8 +58,8 @@ def sweep(broker: Broker, grace: timedelta = GRACE) -> SweepResult:
     # Machines before records: a machine that is listed now was recorded before.
     machines: list[FoundMachine] = []
     listing = _MachineListing(machines, trouble, without_login)
-    engines = [name for name in _engines(broker) if listing.told(name, lambda name: _engine_machines(broker, name))]
-    clouds = [name for name in _clouds(broker) if listing.told(name, lambda name: _cloud_machines(broker, name))]
+    engines = [name for name in _engines(broker) if listing.add(name, lambda name: _engine_machines(broker, name))]
+    clouds = [name for name in _clouds(broker) if listing.add(name, lambda name: _cloud_machines(broker, name))]
     with broker.store.reading() as reader:
         jobs = {view.id: view for view in reader.unclosed()}
         holds = [hold for hold in reader.open_holds(_EVERYTHING) if hold.held and not is_purchase(hold.job_id)]
@@ -121,7 +121,7 @@ class _MachineListing:
     trouble: dict[str, str]
     without_login: list[str]
 
-    def told(self, name: str, machines_of: Callable[[str], Iterator[FoundMachine] | None]) -> bool:
+    def add(self, name: str, machines_of: Callable[[str], Iterator[FoundMachine] | None]) -> bool:
         """Ask one engine or provider; returns whether it listed all its machines. Machines listed before an error are
         kept."""
         try:

@@ -487,7 +487,7 @@ def rules(
     Each rule is shown with the command that computes it for your own figures.
     """
     ask = Ask(ctx, at)
-    advice = saving.rules_advice(ask.prices, ask.assumptions, failing=failing)
+    advice = saving.rules_advice(ask.prices, ask.assumptions, only_refuted=failing)
     ask.terminal.result(advice, lambda: view.quoted_rule_lines(advice))
 
 

@@ -338,12 +338,12 @@ class Season:
         return 0.0 if share is None else self._week.level(share)
 
     def max_level(self, ratio: float, *, careful: bool = False) -> float:
-        """The level above which nothing should be bought for the term, whatever the last weeks say; infinite where
-        the past gives no reason.
+        """The level above which nothing should be bought for the term, whatever the last weeks say; infinity for no
+        limit.
 
-        A falling trend is followed to the hour that decides, ``ratio`` · term from now. For a long term without a
-        rising trend, and where the rule must be ``careful``, a level must have been reached a share ``ratio`` of the
-        known past, up to one term: a high quarter is then not taken for a year.
+        With a falling trend: the demand that the trend predicts at ``ratio`` · term from now, the hour at which a
+        purchase breaks even. For a long term without a rising trend, or if ``careful``: the level that demand reached
+        for the share ``ratio`` of the known past, at most one term, so that one high quarter does not decide a year.
         """
         slope, fit = self._trend()
         trend = fit >= TREND_FIT

@@ -77,12 +77,13 @@ def check_arguments(function: Callable[..., Any], arguments: Sequence[Any]) -> N
 
 def job_keys(function: Callable[..., Any], folder: Path) -> dict[str, Any]:
     """The keys of a job that runs the call packed into ``folder``."""
-    mine = [sys.executable] if sys.prefix != sys.base_prefix else []
-    pythons = [*mine, f"python{_PYTHON}", "python3", "python", *([] if mine else [sys.executable])]
-    is_right = f"import sys; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
+    own, names = [sys.executable], [f"python{_PYTHON}", "python3", "python"]
+    in_environment = sys.prefix != sys.base_prefix  # which has the packages that the function needs
+    pythons = [*own, *names] if in_environment else [*names, *own]
+    version_check = f"import sys; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
     run = (
         f"for python in {shlex.join(pythons)}; do\n"
-        f'  "$python" -c {shlex.quote(is_right)} 2>/dev/null && exec "$python" -u {FOLDER}/run_call.py\n'
+        f'  "$python" -c {shlex.quote(version_check)} 2>/dev/null && exec "$python" -u {FOLDER}/run_call.py\n'
         "done\n"
         f'echo "gpubroker: the function was pickled with Python {_PYTHON}, and this machine has '
         f'$(python3 --version 2>&1); use an image with Python {_PYTHON}, or install it in setup:" >&2\n'
