@@ -79,8 +79,10 @@ def test_a_request_that_needs_an_approval_says_so_before(site: Site) -> None:
     assert "Waits for approval" in browser.get(answer.headers["location"]).text
 
 
-def test_what_would_be_refused_has_no_button(seen_site: Site) -> None:
-    page = planned(seen_site.of("mia"), TEXT.replace('"L4:1"', '"H100:8"'))
+def test_what_would_be_refused_has_no_button(site: Site) -> None:
+    stricter = POLICY + "  - {name: never, max_price_per_gpu_hour: $0.01}\n"
+    site.world.broker.store.activate_policy({"test.yaml": stricter}, by="adam")
+    page = planned(site.of("mia"), TEXT)
     assert "it would be refused" in page
     assert "Held when it is submitted" not in page, "nothing is held"
     assert "/submit" not in FormFields(page).forms
