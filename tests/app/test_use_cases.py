@@ -124,6 +124,7 @@ def test_a_budget_is_never_overdrawn_by_submissions_at_once(new_broker: Callable
 
 
 def test_extending_a_running_job_takes_the_money_at_once_or_not_at_all(broker: Broker) -> None:
+    broker = with_clock(broker, mid_month())
     grant(broker, "$1.50")
     view = submit(broker, job(broker, SANDBOX + "max_cost: $1\n"), by=ANN)
     with pytest.raises(InvalidInput, match="more than that"):
