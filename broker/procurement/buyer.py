@@ -264,7 +264,7 @@ class CapacityBuyer:
         assert recorded is not None
         listed = self._seller(purchase.quote).find_orders(purchase.quote, purchase.id)
         newest = next((listed_order for listed_order in listed if listed_order.id == recorded.id), recorded)
-        if newest.billed_from is None and recorded.billed_from is not None:
+        if newest.billed_from is None:
             return newest.model_copy(update={"billed_from": recorded.billed_from})
         return newest
 

@@ -171,6 +171,11 @@ def test_shortfall_is_the_least_amount_that_pays_until_the_end(
         assert less < until
 
 
+def test_a_machine_without_a_price_lacks_nothing() -> None:
+    end = START + HOUR
+    assert shortfall(START, Money(-1), Money.ZERO, end, stop_grace=HOUR) == Money.ZERO
+
+
 def test_paid_until_is_what_the_hold_lasts_less_the_grace() -> None:
     end = paid_until(START, Money.usd(30), Money.usd(10), stop_grace=timedelta(minutes=10))
 

@@ -7,7 +7,7 @@ from broker.core.market.offers import Availability, CapacityType, MoneyKind, Off
 from broker.core.policy.policy import LiveAttempt
 from broker.core.purchases.purchase_events import OrderPaid, OrderSent, OrderTaken, PurchaseEnded, UndoAsked, Undone
 from broker.core.purchases.purchases import Purchase
-from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, UndoTerms
+from broker.core.purchases.quotes import CapacityQuote, OrderState, PurchaseProduct, UndoTerms
 from broker.core.values.money import Money
 from broker.procurement.bought_offers import (
     LEAVE_BEFORE,
@@ -59,6 +59,8 @@ def test_a_launch_is_told_the_orders_of_its_offer() -> None:
     assert orders_of(only(held()), purchases, QUOTE.ends) == ()
     other = replace(only(held()), capacity_type=CapacityType.ON_DEMAND, money=MoneyKind.CASH)
     assert orders_of(other, purchases, DURING) == ()
+    paid_again = replace(only(held()), money=MoneyKind.CASH)
+    assert orders_of(paid_again, purchases, DURING) == (), "a reservation that nobody has bought yet"
 
 
 def test_it_is_there_for_its_period_alone() -> None:
@@ -67,6 +69,13 @@ def test_it_is_there_for_its_period_alone() -> None:
     assert [len(available_purchases([purchase], at)) for at in times] == [0, 1, 0]
     plan = held(QUOTE.model_copy(update={"product": PurchaseProduct.SAVINGS_PLAN}))
     assert available_purchases([plan], DURING) == []
+
+
+def test_an_order_by_the_month_is_there_once_the_provider_holds_it() -> None:
+    quote = QUOTE.model_copy(update={"upfront": Money.usd(900)})
+    for state, available in ((OrderState.HELD, 1), (OrderState.PENDING, 0)):
+        purchase = held(quote).model_copy(update={"order": PAID.model_copy(update={"state": state})})
+        assert len(available_purchases([purchase], DURING)) == available
 
 
 def test_machines_in_use_are_not_free() -> None:
@@ -104,6 +113,8 @@ def test_what_the_provider_lists_is_not_offered_twice() -> None:
     [offer] = add_bought_offers([listed], [held()], DURING)
     assert offer.engine == "skypilot", "its reservation can be named, since it is known here"
     assert (offer.source, offer.amortised, offer.slots) == (listed.source, QUOTE.per_machine_hour, 1)
+    [offer] = add_bought_offers([replace(listed, engine="slurm")], [held()], DURING)
+    assert offer.engine == "slurm", "an engine that is known stays"
 
 
 def test_other_offers_stay_as_they_are() -> None:
