@@ -208,7 +208,7 @@ def write_table(out: Path, columns: Mapping[str, type], rows: Sequence[Sequence[
         with open_draft(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(columns)
-            writer.writerows(map(_plain_cell, row) for row in rows)
+            writer.writerows(map(plain_cell, row) for row in rows)
         return
     arrow, parquet = load_parquet()
     kinds = {str: arrow.string(), Decimal: arrow.decimal128(_DIGITS, 6), float: arrow.float64(), int: arrow.int64()}
@@ -219,7 +219,8 @@ def write_table(out: Path, columns: Mapping[str, type], rows: Sequence[Sequence[
         parquet.write_table(arrow.table(arrays, names=list(columns)), draft)
 
 
-def _plain_cell(cell: Any) -> Any:
+def plain_cell(cell: Any) -> Any:
+    """A cell of a CSV file: text that begins like a formula has an apostrophe before it, times are UTC."""
     if isinstance(cell, str):
         return _escaped_text(cell)
     return _time_text(cell) if isinstance(cell, datetime) else cell

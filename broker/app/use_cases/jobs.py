@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from broker.app.access.callers import Caller
 from broker.app.jobs import details, job_files, job_sources, jobs
@@ -29,21 +29,49 @@ from broker.store.jobs.job_rows import JobListFilter, JobPlace
 _MAX_LINES = 5_000
 
 
-def list_jobs(
-    by: Caller,
-    state: Annotated[list[JobState] | None, Field(description="Only jobs in these states.")] = None,
-    team: Annotated[list[str] | None, Field(description="Only jobs of these teams, or patterns.")] = None,
-    user: Annotated[list[str] | None, Field(description="Only jobs of these persons, or patterns.")] = None,
+@dataclass(frozen=True)
+class JobFilter:
+    """A filter of jobs: those that match all given fields."""
+
+    state: Annotated[list[JobState] | None, Field(description="Only jobs in these states.")] = None
+    team: Annotated[list[str] | None, Field(description="Only jobs of these teams, or patterns.")] = None
+    user: Annotated[list[str] | None, Field(description="Only jobs of these persons, or patterns.")] = None
     reference: Annotated[
         str | None,
         Field(max_length=100, description="What a person calls a job: its id, its name, or how its id begins."),
-    ] = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-) -> JobPage:
+    ] = None
+    q: Annotated[str, Field(max_length=100, description="Part of the id, name, person or project, in any case.")] = ""
+    since: Annotated[
+        AwareDatetime | None, Field(description="Only jobs submitted then or later, with a time zone.")
+    ] = None
+
+
+def list_jobs(by: Caller, job_filter: JobFilter, limit: Limit = 50, cursor: Cursor = None) -> JobPage:
     """Jobs of the teams that the caller may see, newest first."""
-    job_filter = JobFilter(state or (), team or (), user or (), reference)
-    return job_page(by, job_filter, limit=limit, cursor=cursor)
+    if job_filter.reference is not None:
+        visible_teams = by.access.teams(Permission.SEE_JOBS)
+        matches = jobs.matching_jobs(by.broker, job_filter.reference, visible_teams, limit)
+        return _page(by, jobs.JobMatches(matches, ()), None)
+    after = None
+    if cursor is not None:
+        at, id = parse_cursor(cursor, str, str)
+        after = JobPlace(cursor_time(at), id)
+    query = JobListFilter(
+        states=tuple(state.value for state in job_filter.state or ()),
+        users=job_filter.user or (),
+        teams=job_filter.team or (),
+        visible=by.access.teams(Permission.SEE_JOBS),
+        text=job_filter.q,
+        since=job_filter.since,
+    )
+    page = jobs.job_page(by.broker, query, after=after, limit=limit)
+    next_cursor = None if page.next is None else cursor_of(page.next.submitted_at.isoformat(), page.next.id)
+    return _page(by, jobs.JobMatches(page.views, page.unreadable), next_cursor)
+
+
+def _page(by: Caller, matches: jobs.JobMatches, next_cursor: str | None) -> JobPage:
+    details_page = details.job_list(by.broker, matches, bills_of(by.broker, matches.views))
+    return JobPage.from_parts(details_page, next_cursor=next_cursor)
 
 
 def show_job(by: Caller, id: str) -> JobHistory:
@@ -135,46 +163,6 @@ def cancel_job(by: Caller, id: str) -> JobDetails:
 
 
 _MAX_OUTPUT = 2_000_000  # characters in one answer
-
-
-@dataclass(frozen=True, slots=True)
-class JobFilter:
-    """A filter of jobs: those that match all given fields. ``teams``, ``users``: names or patterns. ``reference``: an
-    id, a name, or the beginning of an id."""
-
-    states: Sequence[JobState] = ()
-    teams: Sequence[str] = ()
-    users: Sequence[str] = ()
-    reference: str | None = None
-
-
-def job_page(by: Caller, job_filter: JobFilter, *, limit: int, cursor: str | None = None) -> JobPage:
-    """Jobs of the teams that the caller may see, newest first. Raises `InvalidInput` for a bad cursor."""
-    if job_filter.reference is not None:
-        return _matching(by, job_filter.reference, limit)
-    after = None
-    if cursor is not None:
-        at, id = parse_cursor(cursor, str, str)
-        after = JobPlace(cursor_time(at), id)
-    query = JobListFilter(
-        states=tuple(state.value for state in job_filter.states),
-        users=job_filter.users,
-        teams=job_filter.teams,
-        visible=by.access.teams(Permission.SEE_JOBS),
-    )
-    page = jobs.job_page(by.broker, query, after=after, limit=limit)
-    next_cursor = None if page.next is None else cursor_of(page.next.submitted_at.isoformat(), page.next.id)
-    return _page(by, jobs.JobMatches(page.views, page.unreadable), next_cursor)
-
-
-def _matching(by: Caller, reference: str, limit: int) -> JobPage:
-    visible_teams = by.access.teams(Permission.SEE_JOBS)
-    return _page(by, jobs.JobMatches(jobs.matching_jobs(by.broker, reference, visible_teams, limit), ()), None)
-
-
-def _page(by: Caller, matches: jobs.JobMatches, next_cursor: str | None) -> JobPage:
-    details_page = details.job_list(by.broker, matches, bills_of(by.broker, matches.views))
-    return JobPage.from_parts(details_page, next_cursor=next_cursor)
 
 
 def _last_lines(all_lines: Iterable[tuple[int, str]], limit: int) -> Sequence[tuple[int, str]]:

@@ -13,6 +13,7 @@ from broker.app.use_cases import people as use_cases
 from broker.core.access.people import ROLES, TeamRole
 from broker.core.actors import Role
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
+from broker.server.page.csv_files import AsCsv, csv_file
 from broker.server.page.render import error_sentence, render_page
 from broker.server.page.visitors import By, Form, Visitor
 
@@ -25,13 +26,16 @@ def me(by: By) -> Response:
     return render_page("me.html", by, {"me": identity}, title=identity.person.name, at="/me")
 
 
-def people_and_tokens(by: By) -> Response:
+def people_and_tokens(by: By, csv: AsCsv = False) -> Response:
     """People with roles and tokens, and the audit log. For administrators."""
     broker = by.caller.broker
+    listed_people = use_cases.list_people(by.caller).people
+    if csv:
+        return csv_file("people", ("name", "service", "in_words", "added_at", "disabled_at"), listed_people)
     values = {
         "groups": broker.settings.sign_in.groups if broker.settings.sign_in else {},
         "provider": broker.settings.sign_in is not None,
-        "people": use_cases.list_people(by.caller).people,
+        "people": listed_people,
         "tokens": use_cases.list_tokens(by.caller).tokens,
         "audit": use_cases.audit_lines(by.caller, limit=_AUDIT_LINES),
     }

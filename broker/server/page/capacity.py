@@ -16,15 +16,22 @@ from broker.app.use_cases.changes import change, single_line
 from broker.core.access.people import Permission
 from broker.core.errors import BrokerError, InvalidInput
 from broker.core.purchases.quotes import PurchaseProduct
+from broker.server.page.csv_files import AsCsv, csv_file
 from broker.server.page.render import render_page
 from broker.server.page.visitors import By, Form, request_key
 
 CAPACITY_PATH = "/capacity"
+_COLUMNS = (
+    *("id", "state", "user", "team", "project", "quote.provider", "quote.region", "quote.instance_type"),
+    *("quote.machines", "quote.starts", "quote.ends", "ceiling_usd", "held_usd", "charged_usd", "approved_by"),
+)
 
 
-def capacity_list(by: By, ask: Annotated[bool, Query()] = False) -> Response:
-    """Held capacity, its use in the last 90 days, and purchases. ``ask``: providers report theirs, which takes
-    seconds."""
+def capacity_list(by: By, ask: Annotated[bool, Query()] = False, csv: AsCsv = False) -> Response:
+    """Held capacity, its use in the last 90 days, and purchases, which also come as a file. ``ask``: providers report
+    theirs, which takes seconds."""
+    if csv:
+        return csv_file("purchases", _COLUMNS, capacity.list_purchases(by.caller, closed=True).purchases)
     values = {
         "held": capacity.list_capacity(by.caller, ask=ask),
         "use": capacity.capacity_use(by.caller),

@@ -1,10 +1,13 @@
 """Jobs with their output, files and cancellation, and approval requests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import Query
+from fastapi import Depends, Query
 from fastapi.responses import RedirectResponse, Response
 
 from broker.app.jobs import jobs, story
@@ -13,13 +16,17 @@ from broker.app.jobs.documents import JobDetails
 from broker.app.use_cases import approvals
 from broker.app.use_cases import jobs as use_cases
 from broker.app.use_cases.changes import change, single_line
-from broker.app.use_cases.jobs import JobFilter
+from broker.app.use_cases.jobs import JobFilter, JobPage
+from broker.app.use_cases.shared_results import MAX_ROWS
 from broker.app.use_cases.visible import changeable
 from broker.core.access.people import Permission
-from broker.core.errors import InvalidInput, NotAllowed, RetryLater, UnknownName
+from broker.core.errors import InvalidInput, RetryLater, UnknownName
 from broker.core.events.agent_events import MetricsReported
 from broker.core.events.outcomes import JobState
+from broker.core.values.figures import plural
+from broker.core.values.units import parse_duration
 from broker.server.page.charts import HEIGHT, WIDTH, Scale, figure_curve, figure_curves
+from broker.server.page.csv_files import AsCsv, csv_file
 from broker.server.page.render import moment, render_page
 from broker.server.page.visitors import By, Form, Renewal, request_key
 
@@ -46,33 +53,95 @@ STATE_GROUPS = {
 """The filters by several states: their words and their states; none: all."""
 
 
-def job_list(by: By, state: Text = "", team: Text = "", user: Text = "", cursor: Cursor = None) -> Response:
-    """Jobs in pages, newest first: of each page those that need a person first, then the dearest ones, and those that
-    have ended folded. ``state``: of `STATE_GROUPS`, or a single one. An empty filter matches everything."""
-    states = STATE_GROUPS[state][1] if state in STATE_GROUPS else tuple(known for known in JobState if known == state)
-    if not states and state:
-        raise UnknownName("state", state, [*filter(None, STATE_GROUPS), *(job_state.value for job_state in JobState)])
-    filters = {"state": state, "team": team, "user": user}
-    result = use_cases.job_page(
-        by.caller, JobFilter(states, [team] if team else [], [user] if user else []), limit=_ROWS, cursor=cursor
-    )
+SORTS = {"": "Needs action first", "newest": "Newest first", "cost": "Dearest first"}
+"""The orders of a page of jobs, and their words."""
+SINCE = {"": "Any time", "1d": "Last day", "7d": "Last 7 days", "30d": "Last 30 days"}
+_COLUMNS = (
+    *("id", "name", "user", "team", "project", "state_in_words", "because", "waiting_because", "submitted_at"),
+    *(
+        "ended_at",
+        "deadline",
+        "expected_finish",
+        "step",
+        "total_steps",
+        "attempt_count",
+        "interruptions",
+        "billed_time",
+    ),
+    *("cost_so_far", "cost.cash", "cost.amortised", "cost.sandbox", "held.total", "max_cost"),
+)
 
-    def address(state: str, **more: str) -> str:
-        query = {name: value for name, value in (filters | {"state": state} | more).items() if value}
+
+@dataclass(frozen=True)
+class JobQuery:
+    """The address of a list of jobs. ``state``: of `STATE_GROUPS`, or a single one; ``sort``: of `SORTS`; ``since``: a
+    length of time before now. An empty field matches everything."""
+
+    state: Text = ""
+    q: Annotated[str, Query(max_length=100)] = ""
+    team: Text = ""
+    user: Text = ""
+    since: Annotated[str, Query(max_length=20)] = ""
+    sort: Annotated[str, Query(max_length=20)] = ""
+
+    def filter(self, now: datetime) -> JobFilter:
+        """Raises `UnknownName`, and `InvalidInput` for a length of time that is none."""
+        group = STATE_GROUPS.get(self.state, ("", tuple(known for known in JobState if known == self.state)))
+        if not group[1] and self.state:
+            raise UnknownName("state", self.state, [*filter(None, STATE_GROUPS), *JobState])
+        if self.sort not in SORTS:
+            raise UnknownName("order", self.sort, [*filter(None, SORTS)])
+        try:
+            since = now - parse_duration(self.since) if self.since else None
+        except (ValueError, OverflowError) as error:
+            raise InvalidInput(str(error), where="since") from error
+        teams, users = ([name] if name else None for name in (self.team, self.user))
+        return JobFilter(list(group[1]), teams, users, q=self.q.strip(), since=since)
+
+
+def job_list(by: By, asked: Annotated[JobQuery, Depends()], cursor: Cursor = None, csv: AsCsv = False) -> Response:
+    """Jobs in pages, newest first: of each page those that need a person first, then the dearest ones, and those that
+    have ended folded; or in another order of `SORTS`."""
+    job_filter = asked.filter(by.caller.broker.clock.now())
+    result = use_cases.list_jobs(by.caller, job_filter, limit=MAX_ROWS if csv else _ROWS, cursor=cursor)
+    if csv:
+        return csv_file("jobs", _COLUMNS, _rest(by, job_filter, result))
+
+    def address(**more: str) -> str:
+        query = {name: value for name, value in (vars(asked) | more).items() if value}
         return f"{JOBS_PATH}?{urlencode(query)}" if query else JOBS_PATH
 
+    ordered, folds = list(result.jobs), not asked.sort
+    if asked.sort != "newest":
+        ordered.sort(key=_urgency if folds else lambda job: -(job.cost_so_far + job.held.total).micros)
     values = {
         "page": result,
-        "open": sorted((job for job in result.jobs if not job.state.final), key=_urgency),
-        "ended": [job for job in result.jobs if job.state.final],
-        "asked": filters,
+        "open": [job for job in ordered if not folds or not job.state.final],
+        "ended": [job for job in ordered if folds and job.state.final],
+        "stoppable": {job.id for job in result.jobs if _may_stop(by, job)},
+        "asked": vars(asked),
         "groups": {name: word for name, (word, _) in STATE_GROUPS.items()},
+        "sorts": SORTS,
+        "times": SINCE,
         "address": address,
-        "more": address(state, cursor=result.next_cursor) if result.next_cursor else "",
+        "more": address(cursor=result.next_cursor) if result.next_cursor else "",
         "first": cursor is None,
         "may_submit": by.may(Permission.SUBMIT),
     }
     return render_page("jobs.html", by, values, title="Jobs", at=JOBS_PATH)
+
+
+def _rest(by: By, job_filter: JobFilter, page: JobPage) -> Iterator[JobDetails]:
+    """The jobs of this page and of all that follow."""
+    yield from page.jobs
+    while page.next_cursor:
+        page = use_cases.list_jobs(by.caller, job_filter, MAX_ROWS, page.next_cursor)
+        yield from page.jobs
+
+
+def _may_stop(by: By, job: JobDetails) -> bool:
+    needed = Permission.CHANGE_OWN_JOBS if job.user == by.caller.actor.identity else Permission.CHANGE_TEAM_JOBS
+    return not job.state.final and not job.cancel_requested and by.caller.access.may(needed, job.team)
 
 
 def _urgency(job: JobDetails) -> tuple[bool, int]:
@@ -101,7 +170,7 @@ def job(by: By, id: str) -> Response:
         "shown_lines": _LINES,
         "lines": use_cases.job_logs(by.caller, id, tail=_LINES).lines if output else None,
         "may_clone": by.caller.access.may(Permission.SUBMIT, view.job.team),
-        "may_cancel": not view.state.final and not view.cancel_requested and _may_change(by, id),
+        "may_cancel": _may_stop(by, details),
     }
     return render_page("job.html", by, values, title=f"{view.job.name} – job {view.id}", at=JOBS_PATH, live=True)
 
@@ -152,10 +221,23 @@ def job_usage(by: By, id: str) -> Response:
     return render_page("usage.html", by, values, title=f"Accelerators of {id}", at=JOBS_PATH)
 
 
+_MAX_CANCELLED = 50  # jobs in one form
+
+
 def cancel_form(by: By, id: str) -> Response:
-    changeable(by.caller, id)
-    values = {"job": use_cases.show_job(by.caller, id)}
-    return render_page("cancel.html", by, values, title=f"Cancel {id}?", at=JOBS_PATH)
+    return _cancel_form(by, [id])
+
+
+def cancel_several_form(by: By, job: Annotated[list[str] | None, Query(max_length=_MAX_CANCELLED)] = None) -> Response:
+    """The question before the jobs of a list are cancelled."""
+    return _cancel_form(by, list(dict.fromkeys(job or ())))
+
+
+def _cancel_form(by: By, ids: list[str]) -> Response:
+    views = [changeable(by.caller, id) for id in ids]
+    chosen = [use_cases.show_job(by.caller, view.id) for view in views]
+    title = f"Cancel {chosen[0].name if len(chosen) == 1 else plural(len(chosen), 'job')}?"
+    return render_page("cancel.html", by, {"jobs": chosen}, title=title, at=JOBS_PATH)
 
 
 def cancel(by: By, id: str, form: Form) -> Response:
@@ -164,12 +246,16 @@ def cancel(by: By, id: str, form: Form) -> Response:
     return RedirectResponse(f"{JOBS_PATH}/{id}", 303)
 
 
-def _may_change(by: By, id: str) -> bool:
-    try:
+def cancel_several(by: By, form: Form) -> Response:
+    """Cancel the jobs, each after a last checkpoint: all of them, or none if the visitor may not change one. Idempotent
+    by the form's key."""
+    key, ids = request_key(form), form.get("jobs", "").split()[:_MAX_CANCELLED]
+    for id in ids:
         changeable(by.caller, id)
-    except NotAllowed:
-        return False
-    return True
+    for id in ids:
+        own_key = sha256(f"{key} {id}".encode()).hexdigest()[: len(key)]
+        change(by.caller, own_key, use_cases.cancel_job, id=id)
+    return RedirectResponse(JOBS_PATH, 303)
 
 
 APPROVALS_PATH = "/approvals"
@@ -177,11 +263,17 @@ _MAX_REASON = 500
 
 
 def approval_list(
-    by: By, decided: Annotated[bool, Query()] = False, skip: Annotated[int, Query(ge=0, le=1_000_000)] = 0
+    by: By,
+    decided: Annotated[bool, Query()] = False,
+    skip: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    csv: AsCsv = False,
 ) -> Response:
     """The page of requests (`_ROWS` of them, after the first ``skip``), standing grants and purchases; with buttons
     for approvers."""
     listing = approvals.list_approvals(by.caller, decided=decided)
+    if csv:
+        columns = ("job", "name", "user", "asked_by", "team", "project", "state", "asked_at", "expires_at", "total")
+        return csv_file("approvals", (*columns, "decided_at", "decided_by", "reason"), listing.requests)
     visible = listing.model_copy(update={"requests": listing.requests[skip : skip + _ROWS]})
     more = skip + _ROWS if len(listing.requests) > skip + _ROWS else None
     answerable = {

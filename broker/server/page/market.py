@@ -1,10 +1,11 @@
 """Offers, and the queue of waiting jobs."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import Query
+from fastapi import Depends, Query
 from fastapi.responses import Response
 
 from broker.app.market.experience import risks
@@ -15,33 +16,53 @@ from broker.app.market.price_history import price_histories
 from broker.app.use_cases import approvals, market
 from broker.core.market.offers import CapacityType
 from broker.server.page.charts import HEIGHT, WIDTH, price_curve
+from broker.server.page.csv_files import AsCsv, csv_file
 from broker.server.page.render import render_page
 from broker.server.page.visitors import By
 
 OFFERS_PATH = "/offers"
-_ROWS = 50
+_ROWS, _MAX_ROWS = 50, 100_000  # of a page, of a file
+_COLUMNS = (
+    *("provider", "region", "zone", "instance_type", "accelerator", "count", "capacity_type", "price_per_hour"),
+    *("price_per_gpu_hour", "availability", "unavailable_because", "price_kind", "as_of", "source"),
+)
 _SERIES = 12  # price series on one page
 _CURRENT = ("live", "recorded", "simulated")  # kinds of prices
 
 Text = Annotated[str, Query(max_length=200)]
 
 
+@dataclass(frozen=True)
+class OfferNames:
+    """The names in the address by which offers are chosen; several are separated by commas."""
+
+    gpu: Text = ""
+    provider: Text = ""
+    region: Text = ""
+    capacity_type: Text = ""
+
+    @property
+    def lists(self) -> dict[str, tuple[str, ...]]:
+        return {name: _names(text) for name, text in vars(self).items()}
+
+
+Named = Annotated[OfferNames, Depends()]
+
+
 def offer_list(
     by: By,
-    gpu: Text = "",
-    provider: Text = "",
-    region: Text = "",
-    capacity_type: Text = "",
+    named: Named,
     available: Annotated[bool, Query()] = False,
     live: Annotated[bool, Query()] = False,
     cursor: Annotated[str | None, Query(max_length=500)] = None,
+    csv: AsCsv = False,
 ) -> Response:
-    """Offers where jobs can start first, in pages, with the age of each price. A filter may have several names,
-    separated by commas."""
-    filters = {"gpu": gpu, "provider": provider, "region": region, "capacity_type": capacity_type}
-    names = {name: _names(text) for name, text in filters.items()}
-    offer_filter = OfferFilter.of({**names, "price_kind": _CURRENT if live else ()}, available=available)
-    result = market.offer_page(by.caller, offer_filter, limit=_ROWS, cursor=cursor)
+    """Offers where jobs can start first, in pages, with the age of each price."""
+    filters = vars(named)
+    offer_filter = OfferFilter.of({**named.lists, "price_kind": _CURRENT if live else ()}, available=available)
+    result = market.offer_page(by.caller, offer_filter, limit=_MAX_ROWS if csv else _ROWS, cursor=cursor)
+    if csv:
+        return csv_file("offers", _COLUMNS, result.offers)
     flags = {name: "true" for name, is_set in (("available", available), ("live", live)) if is_set}
     query = {name: value for name, value in filters.items() if value} | flags
     values = {
@@ -49,6 +70,7 @@ def offer_list(
         "asked": filters | {"available": available, "live": live},
         "capacity_types": list(CapacityType),
         "history": [_history_path(offer) for offer in result.offers],
+        "file_path": f"{OFFERS_PATH}?{urlencode(query | {'csv': 'true'})}",
         "first": f"{OFFERS_PATH}?{urlencode(query)}" if cursor is not None else "",
         "more": f"{OFFERS_PATH}?{urlencode(query | {'cursor': result.next_cursor})}" if result.next_cursor else "",
     }
@@ -57,20 +79,14 @@ def offer_list(
 
 def price_history(
     by: By,
-    gpu: Text = "",
-    provider: Text = "",
-    region: Text = "",
-    capacity_type: Text = "",
+    named: Named,
     instance_type: Text = "",
     days: Annotated[int, Query(ge=1, le=366)] = 30,
 ) -> Response:
     """Recorded prices (USD) of matching offers over ``days``, with their risk of interruption, as chart
     and table."""
     now = by.caller.broker.clock.now()
-    filters = {"gpu": gpu, "provider": provider, "region": region, "capacity_type": capacity_type}
-    offer_filter = OfferFilter.of(
-        {name: _names(text) for name, text in (filters | {"instance_type": instance_type}).items()}
-    )
+    offer_filter = OfferFilter.of(named.lists | {"instance_type": _names(instance_type)})
     prices = price_histories(by.caller.broker, offer_filter, now - timedelta(days=days), now, limit=_SERIES)
     risk_index = risks(by.caller.broker, offer_filter.query)
     values = {
@@ -86,11 +102,24 @@ def price_history(
     return render_page("prices.html", by, values, title="Price history", at=OFFERS_PATH)
 
 
-def queue(by: By) -> Response:
+def queue(by: By, csv: AsCsv = False) -> Response:
     """The waiting jobs in queue order."""
-    return render_page(
-        "queue.html", by, {"queue": approvals.show_queue(by.caller)}, title="Queue", at="/queue", live=True
-    )
+    listing = approvals.show_queue(by.caller)
+    if csv:
+        columns = (
+            "turn",
+            "id",
+            "name",
+            "team",
+            "priority",
+            "submitted_at",
+            "offer",
+            "start",
+            "finish",
+            "expected_cost",
+        )
+        return csv_file("queue", (*columns, "late", "waiting_because"), listing.waiting)
+    return render_page("queue.html", by, {"queue": listing}, title="Queue", at="/queue", live=True)
 
 
 def _history_path(offer: OfferResult) -> str:

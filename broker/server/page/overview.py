@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from broker.app.billing.months import ReportPeriod
 from broker.app.use_cases import market, money
-from broker.app.use_cases.jobs import JobFilter, job_page
+from broker.app.use_cases.jobs import JobFilter, list_jobs
 from broker.app.use_cases.overview import ConcernKind
 from broker.app.use_cases.overview import overview as overview_of
 from broker.core.access.people import Permission
@@ -64,8 +64,8 @@ def overview(by: By) -> Response:
         values["simulated"] = money.spend_report(caller, "team", ReportPeriod(period="month"), sandbox=True)
     if by.may(Permission.SEE_JOBS):
         states = {name: states for name, (_, states) in STATE_GROUPS.items()}
-        values["running"] = job_page(caller, JobFilter(states["running"]), limit=_ROWS)
-        values["waiting"] = job_page(caller, JobFilter(states["people"] + states["waiting"]), limit=_ROWS)
+        values["running"] = list_jobs(caller, JobFilter(states["running"]), limit=_ROWS)
+        values["waiting"] = list_jobs(caller, JobFilter(states["people"] + states["waiting"]), limit=_ROWS)
     if by.may(Permission.SEE_MARKET):
         values["cheapest"] = market.cheapest(caller, _GPU, _AGO)
     return render_page("overview.html", by, values, title="Overview", at="/", live=True)

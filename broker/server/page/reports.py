@@ -23,6 +23,7 @@ from broker.ledger.finops.change import NOBODY
 from broker.ledger.finops.showback import SharingRule, SharingRules
 from broker.ledger.finops.units import USE_BY
 from broker.server.page.charts import HEIGHT, WIDTH, spend_curve
+from broker.server.page.csv_files import AsCsv, csv_file
 from broker.server.page.render import render_page
 from broker.server.page.visitors import By, Form, request_key
 
@@ -39,13 +40,16 @@ def spending(
     period: Text = "month",
     only: Annotated[list[str] | None, Query(max_length=8)] = None,
     simulated: Annotated[bool, Query()] = False,
+    csv: AsCsv = False,
 ) -> Response:
     """Spending in a period, by one or two dimensions, with a bar for each amount. A row opens its jobs, and a job its
     ledger entries. ``only``: ``dimension:value``."""
     grouping = ",".join(filter(None, (dimensions, then)))
     filters = _parse_filters(only or [])
     report = money.spend_report(by.caller, grouping, ReportPeriod(period=period), sandbox=simulated, only=filters)
-    names = report.by.split(",")
+    names, chosen = report.by.split(","), _only(filters)
+    if csv:
+        return csv_file("spending", ("group", "cash", "amortised", "sandbox", "held", "gpu_hours", "jobs"), report.rows)
     fixed = {"period": period} | ({"simulated": "true"} if simulated else {})
     links = []
     for row in report.rows:
@@ -53,11 +57,7 @@ def spending(
         if _JOB in row_filters:
             links.append(f"/jobs/{row_filters[_JOB]}/ledger")
         else:
-            query = [
-                ("by", _JOB),
-                *fixed.items(),
-                *(("only", f"{name}:{value}") for name, value in row_filters.items()),
-            ]
+            query = [("by", _JOB), *fixed.items(), *_only(row_filters)]
             links.append(f"{REPORTS_PATH}?{urlencode(query)}")
     amounts = [row.sandbox if simulated else row.cash + row.amortised for row in report.rows]
     values = {
@@ -67,6 +67,7 @@ def spending(
         "most": max(amounts, default=None),
         "asked": {"by": names[0], "then": names[1] if len(names) > 1 else "", "period": period, "simulated": simulated},
         "only": filters,
+        "file_path": f"{REPORTS_PATH}?{urlencode([('by', grouping), *fixed.items(), *chosen, ('csv', 'true')])}",
         "whole": f"{REPORTS_PATH}?{urlencode(fixed)}",
         "dimensions": DIMENSIONS,
         "periods": PERIODS,
@@ -96,6 +97,10 @@ def answer_anomaly(by: By, team: str, first: date, form: Form) -> Response:
     arguments = {"team": team, "first": first, "answer": answer, "reason": reason}
     change(by.caller, request_key(form), money.answer_anomaly, **arguments)
     return RedirectResponse(REPORTS_PATH, 303)
+
+
+def _only(filters: dict[str, str]) -> list[tuple[str, str]]:
+    return [("only", f"{name}:{value}") for name, value in filters.items()]
 
 
 def _parse_filters(only: list[str]) -> dict[str, str]:
@@ -153,9 +158,12 @@ def answer_advice(by: By, month: str, advice: str, form: Form) -> Response:
 BUDGETS_PATH = "/budgets"
 
 
-def budget_list(by: By) -> Response:
+def budget_list(by: By, csv: AsCsv = False) -> Response:
     """Every budget that counts only teams that the visitor may see, the most urgent first."""
     budgets = money.list_budgets(by.caller).most_urgent_first
+    if csv:
+        columns = ("id", "period_name", "standing", "limit", "spent", "held", "left", "forecast.expected", "action")
+        return csv_file("budgets", columns, budgets)
     return render_page("budgets.html", by, {"budgets": budgets}, title="Budgets", at=BUDGETS_PATH)
 
 

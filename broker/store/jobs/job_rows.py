@@ -84,12 +84,15 @@ def _views() -> TypeAdapter[JobView]:
 @dataclass(frozen=True, slots=True)
 class JobListFilter:
     """A filter of jobs: all fields must match; an empty one matches all. ``visible``: only jobs of these teams, which
-    excludes jobs without a team; None for all."""
+    excludes jobs without a team; None for all. ``text``: part of the id, name, user or project, in any case; ``since``:
+    submitted then or later (UTC)."""
 
     states: Collection[str] = ()
     users: Collection[str] = ()
     teams: Collection[str] = ()
     visible: Collection[str] | None = None
+    text: str = ""
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,11 @@ def page(connection: Connection, job_filter: JobListFilter, *, after: JobPlace |
     if job_filter.visible is not None:
         team = func.coalesce(JobRow.team, "") if _all_open(job_filter.states) else JobRow.team
         query = query.where(team.in_(sorted(job_filter.visible)))
+    if job_filter.since is not None:
+        query = query.where(JobRow.submitted_at >= to_micros(job_filter.since))
+    if job_filter.text:
+        columns = (JobRow.id, JobRow.name, JobRow.user_name, JobRow.project)
+        query = query.where(or_(*(column.icontains(job_filter.text, autoescape=True) for column in columns)))
     if after is not None:
         query = query.where(tuple_(JobRow.submitted_at, JobRow.id) < (to_micros(after.submitted_at), after.id))
     filters = {"team": job_filter.teams, "user_name": job_filter.users}

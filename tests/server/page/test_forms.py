@@ -3,6 +3,7 @@
 import pytest
 
 from tests.server.page.browsing import FROM_HERE, HOME, FormFields, Site
+from tests.server.world import submitted
 
 FOREIGN = [
     {"Origin": "https://evil.example"},
@@ -35,6 +36,37 @@ def test_a_job_is_cancelled_after_a_question_and_once(site: Site) -> None:
     with site.world.broker.store.access.reading() as look:
         found = [(line.person, line.origin, line.outcome) for _, line in look.audit(limit=9, subject=mine)]
     assert found == [("mia", "page testclient", "done"), ("mia", "page testclient", "begun")]
+
+
+def test_several_jobs_are_cancelled_after_one_question_and_once(site: Site) -> None:
+    world, browser = site.world, site.of("mia")
+    other = submitted(world.broker, "other", "mia", "nlp")
+    boxes = [one["value"] for tag, one in FormFields(browser.get("/jobs").text).elements if one.get("name") == "job"]
+    assert sorted(filter(None, boxes)) == sorted([world.mine, world.asking, other])
+    assert 'form="chosen"' not in site.of("vic").get("/jobs").text
+    page = f"/jobs/cancel?job={world.mine}&job={other}"
+    question = browser.get(page).text
+    assert "Cancel 2 jobs?" in question
+    assert other in question
+    assert not state(site, other), "nothing is cancelled by looking"
+    form = FormFields(question).forms["/jobs/cancel"]
+    for _ in range(2):
+        assert browser.post("/jobs/cancel", form).status_code == 303
+    assert state(site, world.mine)
+    assert state(site, other)
+    with world.broker.store.access.reading() as look:
+        lines = [line.action for id in (world.mine, other) for _, line in look.audit(limit=9, subject=id)]
+    assert lines == ["jobs.cancel"] * 4  # begun and done, once each
+
+
+def test_of_several_jobs_all_are_cancelled_or_none(site: Site) -> None:
+    world, browser = site.world, site.of("mia")
+    for foreign, status in ((world.foreign, 404), (submitted(world.broker, "taras", "tara", "nlp"), 403)):
+        assert browser.get(f"/jobs/cancel?job={world.mine}&job={foreign}").status_code == status
+        form = FormFields(browser.get(f"/jobs/cancel?job={world.mine}&job={world.asking}").text).forms["/jobs/cancel"]
+        assert browser.post("/jobs/cancel", form | {"jobs": f"{world.mine} {foreign}"}).status_code == status
+        assert not state(site, world.mine)
+    assert "No job is chosen" in browser.get("/jobs/cancel").text
 
 
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)

@@ -1,6 +1,9 @@
 """What pages show: the figures of the use cases, nothing taken for markup, nothing loaded from elsewhere."""
 
+import csv
+import io
 import re
+from types import SimpleNamespace
 
 import pytest
 from markupsafe import escape
@@ -12,9 +15,10 @@ from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.values import figures
 from broker.core.values.money import Money
+from broker.server.page import csv_files
 from broker.server.page.application import PAGES
 from tests.server.page.browsing import FormFields, Site, answering
-from tests.server.world import JOB
+from tests.server.world import JOB, STRANGER, submitted
 
 NAMED = {
     "/budgets/{id}": "/budgets/nlp",
@@ -59,6 +63,56 @@ def test_jobs_are_filtered_and_come_in_pages(site: Site, monkeypatch: pytest.Mon
     assert older
     assert len(shown("/jobs")) == 3
     assert shown("/jobs") | shown(older[1]) == set(ids)
+
+
+def test_jobs_are_found_by_part_of_a_name_and_the_address_keeps_the_filters(site: Site) -> None:
+    world, browser = site.world, site.of("mia")
+    for name, user in (("Train-70B", "mia"), ("train-7b", "tara")):
+        submitted(world.broker, name, user, "nlp")
+    submitted(world.broker, "train-vision", STRANGER, "vision")
+
+    def listed(query: str, who: str = "mia") -> list[str]:
+        return re.findall(r'<td><a href="/jobs/[^"]+">([^<]+)</a>', site.of(who).get(f"/jobs?{query}").text)
+
+    assert sorted(listed("q=train")) == ["Train-70B", "train-7b"], "not of other teams"
+    assert listed("q=train&user=tara") == listed("q=TARA") == ["train-7b"]
+    assert listed("q=tr%25n") == listed("q=t_ain") == [], "no patterns"
+    assert listed("q=train&since=7d&sort=newest") == ["train-7b", "Train-70B"]
+    assert len(listed("q=train", "adam")) == 3
+    page = browser.get("/jobs?q=train&team=nlp&since=7d").text
+    assert 'href="/jobs?q=train&amp;since=7d" aria-current="true">team: nlp' in page
+    assert '<option value="7d" selected>' in page
+    found = world.get("/jobs", "mia", q="TRAIN", since="2020-01-01T00:00:00Z").json()["jobs"]
+    assert [job["name"] for job in found] == ["train-7b", "Train-70B"]
+    assert world.get("/jobs", "mia", q="train", since="2999-01-01T00:00:00Z").json()["jobs"] == []
+    for wrong, status in (("since=never", 422), ("sort=colour", 404), (f"q={'x' * 101}", 422)):
+        assert browser.get(f"/jobs?{wrong}").status_code == status
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/offers", "/budgets", "/queue", "/approvals", "/reports?by=user"])
+def test_a_list_is_a_file_too_with_the_rows_of_the_visitors_teams(seen_site: Site, path: str) -> None:
+    answer = seen_site.of("mia").get(f"{path}{'&' if '?' in path else '?'}csv=true")
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert re.fullmatch(r'attachment; filename="\w+\.csv"', answer.headers["content-disposition"])
+    head, *rows = list(csv.reader(io.StringIO(answer.text)))
+    assert all(len(row) == len(head) for row in rows)
+    assert not [name for name in ("vision", "otto", "foreign") if name in answer.text]
+    if path == "/jobs":
+        listed = seen_site.world.get("/jobs", "mia").json()["jobs"]
+        known = [(job["id"], job["held"]["sandbox"], f"{job['submitted_at'][:19]}Z") for job in listed]
+        columns = [head.index(name) for name in ("id", "held.total", "submitted_at")]
+        assert [tuple(row[column] for column in columns) for row in rows] == known
+
+
+def test_files_have_all_pages_and_no_formula(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.server.page.jobs.MAX_ROWS", 2)
+    for number in range(3):
+        submitted(site.world.broker, f"more-{number}", "mia", "nlp")
+    rows = list(csv.DictReader(io.StringIO(site.of("mia").get("/jobs?csv=true").text)))
+    assert len(rows) == len(site.world.get("/jobs", "mia", limit=200).json()["jobs"]) == 5
+    assert "".join(csv_files._lines(["name"], [SimpleNamespace(name="=1+1"), SimpleNamespace(name=None)])).split() == [
+        "name", "'=1+1", '""',
+    ]  # fmt: skip
 
 
 def test_one_job_tells_its_story_and_its_money(seen_site: Site) -> None:

@@ -29,6 +29,7 @@ PATHS = [*(one.path for one in PAGES if one.method == "GET" and "{sha256}" not i
 
 def address(path: str, world: Company) -> str:
     """Of the page for one of which there is more."""
+    path = path.replace("/jobs/cancel", f"/jobs/cancel?job={world.mine}")
     id = "nlp" if path.startswith("/budgets") else world.mine
     return path.format(id=id, number=1, purchase=f"purchase-{0:012d}", name="mia")
 

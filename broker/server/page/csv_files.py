@@ -1,0 +1,51 @@
+"""Lists as CSV files, for spreadsheets."""
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from io import StringIO
+from typing import Annotated, Any
+
+from fastapi import Query
+from fastapi.responses import Response, StreamingResponse
+
+from broker.app.billing.focus import plain_cell
+from broker.core.values.money import Money
+
+AsCsv = Annotated[bool, Query(alias="csv")]
+"""Whether a list is asked for as a file."""
+
+
+def csv_file(name: str, columns: Sequence[str], rows: Iterable[object]) -> Response:
+    """The file ``name``.csv of these rows, written as they come. ``columns``: attributes of a row, or of its parts
+    (``cost.cash``). Money in USD, times in UTC, lengths of time in seconds; unknown is empty; text that a spreadsheet
+    would take for a formula begins with an apostrophe."""
+    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
+    return StreamingResponse(_lines(columns, rows), headers=headers, media_type="text/csv; charset=utf-8")
+
+
+def _lines(columns: Sequence[str], rows: Iterable[object]) -> Iterator[str]:
+    buffer = StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_cell(row, column) for column in columns])
+        yield buffer.getvalue()
+        buffer.seek(0)
+        buffer.truncate()
+    yield buffer.getvalue()
+
+
+def _cell(row: Any, column: str) -> Any:
+    value = row
+    for part in column.split("."):
+        value = None if value is None else getattr(value, part)
+    match value:
+        case Money():
+            return value.as_json()
+        case timedelta():
+            return value.total_seconds()
+        case list() | tuple():
+            return plain_cell("; ".join(map(str, value)))
+        case _:
+            return plain_cell(value)
