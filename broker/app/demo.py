@@ -181,7 +181,7 @@ class Demo:
             failures=view.failures,
             resumed_from_step=resumed_steps[-1] if resumed_steps else 0,
             steps=max((a.last_step or 0 for a in view.attempts), default=0),
-            steps_redone=steps_redone(view),
+            steps_redone=sum(steps_redone(view.attempts).values()),
             cost=cost,
             on_demand_cost=reference_cost,
             savings=savings,

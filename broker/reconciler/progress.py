@@ -4,6 +4,7 @@ Work is measured in time on the job's reference machine: an attempt's running ti
 the last durable checkpoint of an attempt that did not finish is lost and does not count.
 """
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -59,14 +60,15 @@ def billed_time(view: JobView, now: datetime) -> timedelta:
     return sum((machine_time(attempt, now) for attempt in view.attempts), timedelta(0))
 
 
-def steps_redone(view: JobView) -> int:
-    """Training steps done twice: reached before an interruption, but not in the checkpoint that was resumed from."""
-    started = [attempt for attempt in view.attempts if attempt.running_at is not None]
-    return sum(
-        max(earlier.last_step - (later.resumed_step or 0), 0)
+def steps_redone(attempts: Iterable[AttemptView]) -> dict[int, int]:
+    """Training steps that an attempt did again, by its number: reached before an interruption, but not in the
+    checkpoint that it resumed from."""
+    started = [attempt for attempt in attempts if attempt.running_at is not None]
+    return {
+        later.number: max(earlier.last_step - (later.resumed_step or 0), 0)
         for earlier, later in pairwise(started)
         if earlier.last_step is not None
-    )
+    }
 
 
 def on_demand_cost(view: JobView) -> Money | None:

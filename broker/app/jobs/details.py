@@ -1,5 +1,6 @@
 """Jobs as results: one job, one job with its events, a list of jobs, the attempts of a job."""
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -8,10 +9,19 @@ from functools import partial
 from typing import Any, Unpack
 
 from broker.agent.formats import Intervals
+from broker.app.billing.budget_documents import MoneyByKind
 from broker.app.jobs import jobs
 from broker.app.jobs.background import leader_objection
 from broker.app.jobs.bills import Bill, bill_of, bills_of, costs_of
-from broker.app.jobs.documents import AttemptDetails, AttemptList, FailedTask, JobDetails, JobList, UnreadableResult
+from broker.app.jobs.documents import (
+    AttemptDetails,
+    AttemptList,
+    CostedAttempt,
+    FailedTask,
+    JobDetails,
+    JobList,
+    UnreadableResult,
+)
 from broker.app.jobs.history_documents import JobHistory, PlacementDecision, PlacementDecisions
 from broker.app.jobs.retention import retention_ends
 from broker.app.runs_root import full_disks, run_folders
@@ -20,10 +30,14 @@ from broker.core.errors import BrokerError, StoreProblem
 from broker.core.events.agent_events import ResourceUse
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
+from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import Decision, inputs_of
 from broker.core.policy.policy import ActionKind, Usage
 from broker.core.records import unknown_fields
 from broker.core.values import figures
+from broker.core.values.money import Money
+from broker.ledger.entries import Account
+from broker.reconciler.progress import steps_redone
 
 _MAX_THREADS = 8  # run folders, which may be far away
 _SILENCE_AFTER = timedelta(seconds=3 * Intervals().mail)  # two heartbeats are missing
@@ -129,9 +143,23 @@ def job_list(
 
 def attempts(broker: Broker, view: JobView) -> AttemptList:
     """Every attempt of the job. Raises `UnreadableJob`."""
-    now = broker.clock.now()
+    now, spent = broker.clock.now(), defaultdict[int | None, Counter[MoneyKind]](Counter)
+    with broker.store.reading() as reader:
+        for entry in reader.entries(view.id):
+            if entry.account is Account.SPENT:
+                spent[entry.tags.attempt][entry.money] += entry.amount.micros
+    every_attempt = jobs.every_attempt(broker, view)
+    redone = steps_redone(every_attempt)
     return AttemptList(
-        id=view.id, attempts=[AttemptDetails.of(attempt, now) for attempt in jobs.every_attempt(broker, view)]
+        id=view.id,
+        attempts=[
+            CostedAttempt.from_parts(
+                AttemptDetails.of(attempt, now),
+                cost=MoneyByKind.of({kind: Money(micros) for kind, micros in spent[attempt.number].items()}),
+                steps_redone=redone.get(attempt.number, 0),
+            )
+            for attempt in every_attempt
+        ],
     )
 
 

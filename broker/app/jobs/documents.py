@@ -311,7 +311,7 @@ class JobDetails(Result):
             total_steps=progress.total if progress else None,
             phase=progress.phase if progress else None,
             expected_finish=progress.finish if progress else None,
-            steps_redone=steps_redone(view),
+            steps_redone=sum(steps_redone(view.attempts).values()),
             attempts=[AttemptDetails.of(attempt, now) for attempt in view.attempts],
             cost=MoneyByKind.of(bill.spent),
             held=MoneyByKind.of(bill.held),
@@ -363,11 +363,18 @@ class JobList(Result):
     unreadable: list[UnreadableResult]
 
 
+class CostedAttempt(AttemptDetails):
+    """An attempt with what was settled for it so far (USD), and the steps of an earlier one that it did again."""
+
+    cost: MoneyByKind
+    steps_redone: int
+
+
 class AttemptList(Result):
     """The attempts of a job, in order."""
 
     id: str
-    attempts: list[AttemptDetails]
+    attempts: list[CostedAttempt]
 
 
 class LoggedLine(Result):

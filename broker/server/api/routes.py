@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 from starlette.concurrency import run_in_threadpool
 
 from broker.app.access.callers import Caller
-from broker.app.access.tokens import authenticate
+from broker.app.access.tokens import Entrant, authenticate
 from broker.app.billing.focus import export
 from broker.app.documents import json_text
 from broker.app.jobs import jobs
@@ -109,6 +109,12 @@ class JobStream:
                 self.lines = self.skipped = self.lines + 1
                 yield self._message("output", {"attempt": line.attempt, "rank": line.rank, "line": line.text})
 
+    def skip(self, view: JobView) -> None:
+        """Leave out everything up to now."""
+        list(self.news(view))
+        while self.more:
+            list(self.news(view))
+
     def _lines(self, view: JobView) -> Iterator[LogLine]:
         """The next lines, at most `_MAX_LINES`. Further lines that were read stay in ``unread`` and are not read
         again."""
@@ -145,25 +151,29 @@ async def stream_job(
     line, `end` is the last message: the job is closed, the time is up, the token is no longer
     accepted, or the server has trouble reading.
     `Last-Event-ID` continues a stream that was cut off."""
-    permission = Permission.SEE_OUTPUT if output else Permission.SEE_JOBS
-    await run_in_threadpool(by.job, id, permission)
+    await run_in_threadpool(by.job, id, Permission.SEE_OUTPUT if output else Permission.SEE_JOBS)
     seq, lines = _place(last)
     stream = JobStream(by.broker, id, seq, lines, output)
-    headers = {"X-Accel-Buffering": "no"}
-    messages = _messages(request, by, stream, permission, time.monotonic() + seconds)
-    return StreamingResponse(messages, headers=headers, media_type="text/event-stream")
+    return stream_response(by, stream, seconds, lambda: authenticate(by.broker, bearer_of(request)))
+
+
+def stream_response(
+    by: Caller, stream: JobStream, seconds: float, authenticate: Callable[[], Entrant | None]
+) -> Response:
+    """The messages of that many seconds. ``authenticate``: asked before each look, so that the stream ends when a token
+    or a session is revoked, or its owner loses the role."""
+    messages = _messages(by, stream, time.monotonic() + seconds, authenticate)
+    return StreamingResponse(messages, headers={"X-Accel-Buffering": "no"}, media_type="text/event-stream")
 
 
 async def _messages(
-    request: Request, by: Caller, stream: JobStream, permission: Permission, until: float
+    by: Caller, stream: JobStream, until: float, authenticate: Callable[[], Entrant | None]
 ) -> AsyncIterator[str]:
     try:
         with _STREAMS.one(by.token):
             quiet_since = time.monotonic()
             while True:
-                messages, end_reason = await run_in_threadpool(
-                    _read_news, by.broker, stream, permission, bearer_of(request)
-                )
+                messages, end_reason = await run_in_threadpool(_read_news, stream, authenticate)
                 for message in messages:
                     yield message
                 now = time.monotonic()
@@ -183,16 +193,15 @@ async def _messages(
         yield 'event: end\ndata: {"because": "trouble"}\n\n'
 
 
-def _read_news(broker: Broker, stream: JobStream, permission: Permission, token: str) -> tuple[list[str], str]:
-    """The new messages, and why the stream ends; empty if it continues. The token is checked each time, so that the
-    stream ends when the token is revoked or its owner loses the role."""
-    entrant = authenticate(broker, token)
-    with broker.store.reading() as snapshot:
+def _read_news(stream: JobStream, authenticate: Callable[[], Entrant | None]) -> tuple[list[str], str]:
+    """The new messages, and why the stream ends; empty if it continues."""
+    entrant, needed = authenticate(), Permission.SEE_OUTPUT if stream.output else Permission.SEE_JOBS
+    with stream.broker.store.reading() as snapshot:
         try:
             view = snapshot.job(stream.id)
         except BrokerError:
             view = None
-    if entrant is None or view is None or not entrant.access.may(permission, view.job.team):
+    if entrant is None or view is None or not entrant.access.may(needed, view.job.team):
         return [], "access"
     messages = list(stream.news(view))
     return messages, "closed" if view.closed and not (stream.more or stream.away) else ""

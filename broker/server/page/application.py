@@ -52,6 +52,7 @@ PAGES = (
     PageRoute("GET", "/jobs/cancel", Permission.CHANGE_OWN_JOBS, jobs.cancel_several_form),
     PageRoute("POST", "/jobs/cancel", Permission.CHANGE_OWN_JOBS, jobs.cancel_several),
     PageRoute("GET", "/jobs/{id}", Permission.SEE_JOBS, jobs.job),
+    PageRoute("GET", "/jobs/{id}/news", Permission.SEE_JOBS, jobs.job_news),
     PageRoute("GET", "/jobs/{id}/output", Permission.SEE_OUTPUT, jobs.job_output),
     PageRoute("GET", "/jobs/{id}/accelerators", Permission.SEE_OUTPUT, jobs.job_usage),
     PageRoute("GET", "/jobs/{id}/cancel", Permission.CHANGE_OWN_JOBS, jobs.cancel_form),

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from broker.app.billing.budget_documents import BudgetDetails
+from broker.app.jobs.documents import CostedAttempt, JobDetails
 from broker.app.market.price_history import PriceHistory
 from broker.core.values.money import Money
 
@@ -116,3 +117,58 @@ def figure_curve(name: str, reported: Sequence[tuple[datetime, float]], scale: S
         return f"{across:.1f},{HEIGHT * (0.95 - 0.9 * up):.1f}"
 
     return FigureCurve(name, points, " ".join(place(at, value) for at, value in points), least, greatest)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One attempt, in percent of the picture's width: where its request begins, its machines run, and it ends.
+    ``ahead``: to where it is expected to run."""
+
+    attempt: CostedAttempt
+    start: float
+    runs: float
+    end: float
+    checkpoints: Sequence[float]
+    ahead: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The last `_LANES` attempts of a job, from ``since`` to ``until`` (UTC). ``now``, ``deadline``: in percent."""
+
+    lanes: Sequence[Lane]
+    since: datetime
+    until: datetime
+    now: float | None
+    deadline: float | None
+
+
+_LANES, _MARKS = 12, 60  # attempts of a timeline, checkpoints of a lane
+
+
+def timeline(attempts: Sequence[CostedAttempt], job: JobDetails, now: datetime) -> Timeline | None:
+    """None without attempts."""
+    shown = attempts[-_LANES:]
+    if not shown:
+        return None
+    finish = None if job.state.final else job.expected_finish
+    since = shown[0].requested_at
+    ends = [attempt.ended_at or attempt.gone_at or now for attempt in shown]
+    until = max(*ends, *filter(None, (finish, job.deadline)), since + timedelta(minutes=1))
+
+    def at(time: datetime) -> float:
+        return round(100 * ((time - since) / (until - since)), 2)
+
+    lanes = [
+        Lane(
+            attempt,
+            at(attempt.requested_at),
+            at(min(attempt.running_at or attempt.up_since or end, end)),
+            at(end),
+            [at(checkpoint.at) for checkpoint in attempt.checkpoints[-_MARKS:]],
+            at(finish) if finish is not None and finish > now and attempt is shown[-1] and not attempt.gone else None,
+        )
+        for attempt, end in zip(shown, ends, strict=True)
+    ]
+    marks = None if job.state.final else at(now), job.deadline and at(job.deadline)
+    return Timeline(lanes, since, until, *marks)

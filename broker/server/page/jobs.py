@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from fastapi import Depends, Query
 from fastapi.responses import RedirectResponse, Response
 
+from broker.app.access import sessions
 from broker.app.jobs import jobs, story
 from broker.app.jobs.details import gpu_use
 from broker.app.jobs.documents import JobDetails
@@ -25,7 +26,8 @@ from broker.core.events.agent_events import MetricsReported
 from broker.core.events.outcomes import JobState
 from broker.core.values.figures import plural
 from broker.core.values.units import parse_duration
-from broker.server.page.charts import HEIGHT, WIDTH, Scale, figure_curve, figure_curves
+from broker.server.api.routes import JobStream, stream_response
+from broker.server.page.charts import HEIGHT, WIDTH, Scale, figure_curve, figure_curves, timeline
 from broker.server.page.csv_files import AsCsv, csv_file
 from broker.server.page.render import moment, render_page
 from broker.server.page.visitors import By, Form, Renewal, request_key
@@ -150,15 +152,18 @@ def _urgency(job: JobDetails) -> tuple[bool, int]:
 
 
 def job(by: By, id: str) -> Response:
-    """One job: its placement, its cost (USD) with the reasons, its events, and the end of its output."""
+    """One job: the end of its output, its attempts as a timeline, its placement, its cost (USD) with the reasons, and
+    its events."""
     view = by.caller.job(id)
     details = use_cases.show_job(by.caller, id)
     output = by.caller.access.may(Permission.SEE_OUTPUT, view.job.team)
     job_events = jobs.events(by.caller.broker, view)
+    attempts = use_cases.job_attempts(by.caller, id).attempts
     values = {
         "job": details,
-        "places": {attempt.number: story.placement_text(attempt.placement) for attempt in view.attempts},
-        "causes": {attempt.number: story.cause_text(attempt.cause) for attempt in view.attempts},
+        "attempts": attempts,
+        "timeline": timeline(attempts, details, by.caller.broker.clock.now()),
+        "causes": {attempt.number: story.cause_text(attempt.cause) for attempt in attempts},
         "why": use_cases.job_placements(by.caller, id, limit=_DECISIONS).decisions,
         "story": story.story_lines(job_events, view.submitted_at, moment),
         "reported": figure_curves(
@@ -173,6 +178,14 @@ def job(by: By, id: str) -> Response:
         "may_cancel": _may_stop(by, details),
     }
     return render_page("job.html", by, values, title=f"{view.job.name} – job {view.id}", at=JOBS_PATH, live=True)
+
+
+def job_news(by: By, id: str, seconds: Annotated[int, Query(ge=0, le=600)] = 300) -> Response:
+    """What happens to a job and what it prints from now on, as server-sent events: the page then renews its figures."""
+    caller, view = by.caller, by.caller.job(id)
+    stream = JobStream(caller.broker, id, view.seq, 0, caller.access.may(Permission.SEE_OUTPUT, view.job.team))
+    stream.skip(view)
+    return stream_response(caller, stream, seconds, lambda: sessions.resume(caller.broker, by.session, used=False))
 
 
 def job_output(

@@ -170,6 +170,7 @@ def _authenticate(broker: Broker, cookie: Cookie, request: Request) -> Visitor:
 
 
 def is_scripted(request: Request) -> bool:
-    """Whether htmx sent the request, which it does only to renew figures; links of people are followed by the
+    """Whether a script sent the request, which it does only to renew figures; links of people are followed by the
     browser."""
-    return request.headers.get("hx-request") == "true"
+    headers = request.headers
+    return headers.get("hx-request") == "true" or headers.get("accept") == "text/event-stream"

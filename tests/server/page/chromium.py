@@ -27,6 +27,7 @@ FORMS = [path for path in {one.path for one in PAGES if one.method == "GET"} if 
 def pages_of(world: Company) -> list[str]:
     """The address of every page, and of some as people filter them."""
     of_a_job = (one.path for one in PAGES if one.method == "GET" and one.path.startswith("/jobs/{id}"))
+    of_a_job = (path for path in of_a_job if not path.endswith("/news"))
     purchases = [one.id for one in world.broker.store.purchases()][:1]
     return [
         *sorted(FORMS),

@@ -163,7 +163,7 @@ def test_a_job_begins_with_its_key_facts(troubled: tuple[Site, dict[str, str]]) 
     assert "$10.00 an hour" in head
     assert "deadline in 1h 00m" in head
     assert "8 × H100" in head
-    assert head.index('class="button danger outlined"') > head.index("Results and checkpoints"), "danger stands last"
+    assert head.index('class="button danger outlined"') > head.index("Clone …"), "danger stands last"
 
 
 def test_alternatives_are_compared_with_the_place_that_was_taken(troubled: tuple[Site, dict[str, str]]) -> None:

@@ -1,4 +1,4 @@
-// Beside htmx: says so when figures could not be renewed, and keeps the end of a job's output in view.
+// Beside htmx: says so when figures could not be renewed, and keeps the end of a job's output in view, and renews a job's page when something happens.
 "use strict";
 {
   const say = (text) => {
@@ -26,4 +26,25 @@
     toEnd();
   });
   toEnd();
+
+  // A job's page hears of news at once; without, its figures are renewed all the same, later.
+  const live = document.querySelector("[data-news]");
+  if (live) {
+    const source = new EventSource(live.dataset.news);
+    const waits = new Map();
+    const renew = (kind, selector) =>
+      source.addEventListener(kind, () => {
+        if (waits.has(kind)) return;
+        waits.set(kind, setTimeout(() => {
+          waits.delete(kind);
+          const part = document.querySelector(selector);
+          if (part) htmx.trigger(part, "every");
+        }, 500));
+      });
+    renew("event", "#main");
+    renew("output", "#output-renewal");
+    source.addEventListener("end", (message) => {
+      if (JSON.parse(message.data).because !== "time") source.close();
+    });
+  }
 }

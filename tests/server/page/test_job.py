@@ -1,0 +1,97 @@
+"""The page of a job: its attempts on one axis of time, each with its end and its cost; and its news as they come."""
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from broker.app.access import sessions
+from broker.app.jobs import jobs
+from broker.app.jobs.logs import OutputFollower
+from broker.core.actors import Actor
+from broker.core.events import events as ev
+from broker.core.events.agent_events import Claimed, CommandStarted, Restored
+from broker.core.events.outcomes import Cause
+from broker.ledger.entries import Tags
+from broker.server.api import routes
+from tests.focus_ledger import spent
+from tests.past import started
+from tests.server.page.browsing import Site
+
+
+def interrupted(site: Site) -> str:
+    """A job whose first attempt reached step 100 for $10 and was preempted; the second began at step 0."""
+    broker = site.world.broker
+    now = broker.clock.now()
+    id = started(broker.store, 7, now - timedelta(hours=2))
+    with broker.store.writing() as tx:
+        view = tx.job(id)
+        assert view is not None
+        first = view.attempts[-1]
+        lost = ev.AttemptEnded(cause=Cause.PREEMPTED, evidence="<b>taken", step=100)
+        tx.append(
+            id, [(1, lost), (1, ev.MachineGone(gone_at=now - timedelta(minutes=50)))], now - timedelta(minutes=50)
+        )
+        again = ev.LaunchRequested(key=f"{id}-2", engine=first.engine, placement=first.placement)
+        tx.append(id, [(2, again)], now - timedelta(minutes=40))
+        up = [ev.Launched(handle=again.key), ev.MachineUp(since=now - timedelta(minutes=35)), Claimed(host="node")]
+        tx.append(id, [(2, body) for body in (*up, Restored(checkpoint=None), CommandStarted())], now)
+        tx.post(spent(1, "10", now - timedelta(hours=2), now, now, tags=Tags(id, "mia", "nlp", attempt=1)))
+    return id
+
+
+def test_attempts_stand_on_one_axis_with_their_ends_and_costs(site: Site) -> None:
+    id = interrupted(site)
+    page = site.of("adam").get(f"/jobs/{id}").text
+    picture, _, table = page.partition('<svg class="timeline"')[2].partition("</svg>")
+    assert picture.count('<rect class="axis"') == picture.count('<rect class="waits"') == 2
+    assert picture.count('<line class="broke"') == 1, "the second attempt goes on"
+    assert '<line class="now"' in picture
+    newest, first = re.findall(r"<tr><td class=\"n\">(.*?)</tr>", table, re.DOTALL)[:2]
+    assert newest.startswith("2<")
+    assert "&lt;b&gt;taken" in first
+    assert "$10.00 cash" in first
+    listed = site.world.get(f"/jobs/{id}/attempts", "adam").json()["attempts"]
+    assert [one["cost"]["cash"] for one in listed] == ["10.00", "0.00"]
+    assert [one["steps_redone"] for one in listed] == [0, 100]
+    assert '<td data-label="steps done again" class="n">100</td>' in newest
+    assert site.of("otto").get(f"/jobs/{id}").status_code == 404
+
+
+def test_a_job_without_attempts_has_no_timeline(seen_site: Site) -> None:
+    page = seen_site.of("mia").get(f"/jobs/{seen_site.world.asking}").text
+    assert "timeline" not in page
+    assert f'data-news="/jobs/{seen_site.world.asking}/news"' in page
+
+
+def test_news_begin_now_and_are_those_that_the_visitor_may_see(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, broker = site.world, site.world.broker
+    answer = site.of("mia").get(f"/jobs/{world.mine}/news?seconds=0")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.text == 'event: end\ndata: {"because": "time"}\n\n', "what is on the page already is no news"
+    view = jobs.find(broker, world.mine)
+    stream = routes.JobStream(broker, world.mine, 0, 0, output=False)
+    stream.skip(view)
+    (message, *_) = stream.news(jobs.cancel(broker, view, by=Actor("mia")))
+    assert '"kind": "cancel_requested"' in message
+
+    def unreadable(self: OutputFollower, view: object, only: object) -> Iterator[object]:
+        raise AssertionError("finance sees no output")
+
+    monkeypatch.setattr(OutputFollower, "new", unreadable)
+    assert site.of("fay").get(f"/jobs/{world.mine}/news?seconds=0").status_code == 200
+    assert site.of("otto").get(f"/jobs/{world.mine}/news?seconds=0").status_code == 404
+
+
+def test_news_end_with_the_session(site: Site) -> None:
+    broker, browser = site.world.broker, site.of("mia")
+    (cookie,) = browser.client.cookies.jar
+    stream = routes.JobStream(broker, site.world.mine, 0, 0, output=False)
+
+    def read() -> str:
+        return routes._read_news(stream, lambda: sessions.resume(broker, cookie.value or "", used=False))[1]
+
+    assert read() == ""
+    sessions.sign_out(broker, cookie.value or "", origin="page")
+    assert read() == "access"
