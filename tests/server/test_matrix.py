@@ -22,6 +22,7 @@ OF_ONE = {
     "advice": "idle-0",
     "team": "nlp",
     "first": "2026-11-02",
+    "preview": "0" * 32,
     "budget": "everything",
     "purchase": "purchase-0",
     "launch": "slurm-0",

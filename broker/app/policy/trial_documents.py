@@ -1,7 +1,7 @@
 """Policy previews, tests and replays as results: recorded decisions, test cases, replayed decisions, and the effects of
 a change."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Self
 
@@ -195,13 +195,21 @@ class PolicyPreviewResult(Result):
 _REPLAY_PERIOD = timedelta(days=30)  # recorded decisions that are judged again
 
 
-def preview(broker: Broker, files: Mapping[str, str]) -> PolicyPreviewResult:
+PREVIEW_STEPS = ("Jobs under these files", "Jobs under the policies in force", "Decisions of the last 30 days")
+
+
+def preview(
+    broker: Broker, files: Mapping[str, str], report: Callable[[int], None] = lambda done: None
+) -> PolicyPreviewResult:
     """The effects of these files (text by name) if they were applied now: the jobs with another outcome in the
-    reconciler's next pass than under the policies in force, and changed budgets. Changes nothing. Raises
-    `InvalidInput`."""
+    reconciler's next pass than under the policies in force, and changed budgets. Changes nothing. ``report``: told how
+    many of `PREVIEW_STEPS` are done. Raises `InvalidInput`."""
     policy, active = load_policy(broker, files), broker.store.active_policy()
     active_files = active.files if active else {}
-    rehearsal, current = rehearse(broker, files), _rehearse_current(broker)
+    rehearsal = rehearse(broker, files)
+    report(1)
+    current = _rehearse_current(broker)
+    report(2)
     checked_jobs = rehearsal.looked_at if current is None else rehearsal.looked_at & current.looked_at
     jobs = [
         outcome
@@ -210,6 +218,8 @@ def preview(broker: Broker, files: Mapping[str, str]) -> PolicyPreviewResult:
     ]
     now = broker.clock.now()
     since = now - _REPLAY_PERIOD
+    past = JudgedDecisions.of(replay_decisions(broker, policy, since, now))
+    report(3)
     return PolicyPreviewResult(
         active_version=active.number if active else 0,
         changed=dict(files) != dict(active_files) or active is None,
@@ -218,9 +228,7 @@ def preview(broker: Broker, files: Mapping[str, str]) -> PolicyPreviewResult:
         budgets=list(_budget_changes(current.budgets if current else (), rehearsal.budgets)),
         looked_at=len(checked_jobs),
         left_out=rehearsal.left_out + len(rehearsal.looked_at) - len(checked_jobs),
-        past=PastChanges(
-            since=since, until=now, decisions=JudgedDecisions.of(replay_decisions(broker, policy, since, now))
-        ),
+        past=PastChanges(since=since, until=now, decisions=past),
     )
 
 

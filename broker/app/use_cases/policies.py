@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from broker.agent.names import is_one_line
 from broker.app.access.callers import Caller
 from broker.app.jobs.preview import NothingToJudge
-from broker.app.policy import policies
+from broker.app.policy import policies, preview_tasks
 from broker.app.policy.documents import (
     ActivePolicy,
     AppliedPolicy,
@@ -19,6 +19,7 @@ from broker.app.policy.documents import (
     PolicyInForce,
     PolicyVersionList,
 )
+from broker.app.policy.preview_tasks import PreviewTask, preview_document
 from broker.app.policy.trial_documents import PolicyPreviewResult, RecordedDecisions, preview
 from broker.app.use_cases.changes import Reason
 from broker.app.use_cases.submission import JobText
@@ -107,6 +108,16 @@ def check_policy(by: Caller, files: Files) -> CheckedPolicy:
 def preview_policy(by: Caller, files: Files) -> PolicyPreviewResult:
     """The effect of applying these files on jobs, budgets, and decisions of the last 30 days. Changes nothing."""
     return preview(by.broker, files)
+
+
+def start_preview(by: Caller, files: Files) -> PreviewTask:
+    """Begin to compute the same as `preview_policy`, which may take half a minute."""
+    return preview_document(preview_tasks.start_preview(by.broker, files, by.actor.identity))
+
+
+def show_preview(by: Caller, preview: str) -> PreviewTask:
+    """The progress of a preview that the caller began in the last hour at this server, and its result."""
+    return preview_document(preview_tasks.find_preview(by.broker, preview, by.actor.identity))
 
 
 def preview_rollback(

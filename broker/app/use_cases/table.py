@@ -131,6 +131,8 @@ USE_CASES = (
     UseCase("POST", "/policies/check", May.CHANGE_POLICIES, "policies:check_policy", "policy-check"),
     UseCase("POST", "/policies/explain", May.SUBMIT, "policies:explain_policy", "policy-explain"),
     UseCase("POST", "/policies/preview", May.CHANGE_POLICIES, "policies:preview_policy", "policy-apply-preview"),
+    UseCase("POST", "/policies/previews", May.CHANGE_POLICIES, "policies:start_preview"),
+    UseCase("GET", "/policies/previews/{preview}", May.CHANGE_POLICIES, "policies:show_preview"),
     UseCase("POST", "/policies/rollback/preview", May.CHANGE_POLICIES, "policies:preview_rollback"),
     UseCase("POST", "/policies", May.CHANGE_POLICIES, "policies:apply_policy", "policy-apply", "policy.apply"),
     UseCase("POST", "/policies/rollback", May.CHANGE_POLICIES, "policies:rollback_policy", "", "policy.rollback"),

@@ -75,6 +75,7 @@ PAGES = (
     PageRoute("GET", "/policies/versions/{number}", Permission.SEE_ALL_TEAMS, policies.policy_version),
     PageRoute("GET", "/policies/change", Permission.CHANGE_POLICIES, policies.change_form),
     PageRoute("POST", "/policies/preview", Permission.CHANGE_POLICIES, policies.preview_change),
+    PageRoute("GET", "/policies/preview/{preview}", Permission.CHANGE_POLICIES, policies.show_preview),
     PageRoute("POST", "/policies/apply", Permission.CHANGE_POLICIES, policies.apply_change),
     PageRoute("GET", "/capacity", Permission.SEE_ALL_TEAMS, capacity.capacity_list),
     PageRoute("GET", "/capacity/quote", Permission.BUY, capacity.quote_form),

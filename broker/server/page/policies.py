@@ -2,21 +2,27 @@
 
 from collections.abc import Mapping
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
-from fastapi import Path
+from fastapi import Path, Query
 from fastapi.responses import RedirectResponse, Response
 
-from broker.app.policy import policies
+from broker.app.policy import policies, preview_tasks
 from broker.app.policy.documents import Activation
+from broker.app.policy.preview_tasks import RunningPreview, preview_document
 from broker.app.use_cases import policies as use_cases
 from broker.app.use_cases.changes import change, single_line
 from broker.app.use_cases.policies import MAX_FILES, check_names
 from broker.core.access.people import Permission
-from broker.core.errors import InvalidInput
+from broker.core.errors import BrokerError, InvalidInput, RetryLater
+from broker.server.api.problems import status_of
 from broker.server.page.render import render_page
 from broker.server.page.visitors import By, Form, request_key
 
 POLICIES_PATH = "/policies"
+PREVIEW_PATH = f"{POLICIES_PATH}/preview"
+_MAX_REASON = 400  # characters
+_PATIENCE = 1.0  # seconds of the wall clock for which a request waits for a preview
 Number = Annotated[int, Path(ge=1)]
 
 
@@ -56,24 +62,48 @@ def change_form(by: By, version: int | None = None) -> Response:
     return _form(by, dict(edited.files) if edited else {"policy.yaml": ""}, note, active.number if active else 0)
 
 
-def _form(by: By, files: Mapping[str, str], reason: str, base: int, problem: InvalidInput | None = None) -> Response:
+def _form(by: By, files: Mapping[str, str], reason: str, base: int, problem: BrokerError | None = None) -> Response:
     if len(files) > MAX_FILES:  # files that do not fit into the form would no longer apply
         message = f"the policy has {len(files)} files, and this form at most {MAX_FILES}"
         raise InvalidInput(message, where="files", hint="`gpubroker policy apply` on the server takes any number")
     values = {"files": dict(files), "reason": reason, "base": base, "problem": problem, "most": MAX_FILES}
-    status = 422 if problem else 200
+    status = status_of(problem).value if problem else 200
     return render_page("policy_change.html", by, values, title="Change the policy", at=POLICIES_PATH, status=status)
 
 
 def preview_change(by: By, form: Form) -> Response:
-    """The effect that the texts of the form would have, with the form that applies them. Changes nothing."""
-    files, reason, base = _files(form), form.get("reason", "").strip(), _base_version(form)
+    """Begin to compute the effect that the texts of the form would have. Changes nothing."""
+    files, reason, base = _files(form), form.get("reason", "").strip()[:_MAX_REASON], _base_version(form)
     try:
         check_names(files)
-        effect = use_cases.preview_policy(by.caller, files)
-    except InvalidInput as problem:  # the form keeps the texts
+        task = preview_tasks.start_preview(by.caller.broker, files, by.caller.actor.identity)
+    except (InvalidInput, RetryLater) as problem:  # the form keeps the texts
         return _form(by, files, reason, base, problem)
-    values: dict[str, Any] = {"seen": effect, "files": files, "reason": reason, "base": base}
+    if task.ended.wait(_PATIENCE):
+        return _preview(by, task, reason, base)
+    return RedirectResponse(f"{PREVIEW_PATH}/{task.id}?{urlencode({'base': base, 'reason': reason})}", 303)
+
+
+def show_preview(
+    by: By,
+    preview: str,
+    base: Annotated[int, Query(ge=0, lt=10**9)],
+    reason: Annotated[str, Query(max_length=_MAX_REASON)] = "",
+) -> Response:
+    """How far a preview is, which the browser asks again each second, or its effect."""
+    return _preview(by, preview_tasks.find_preview(by.caller.broker, preview, by.caller.actor.identity), reason, base)
+
+
+def _preview(by: By, task: RunningPreview, reason: str, base: int) -> Response:
+    """The effect, with the form that applies it."""
+    document = preview_document(task)
+    if document.result is None:
+        title = "The effect cannot be shown" if document.problem else "Computing the effect"
+        answer = render_page("policy_progress.html", by, {"task": document}, title=title, at=POLICIES_PATH)
+        if not document.problem:
+            answer.headers["Refresh"] = "1"
+        return answer
+    values: dict[str, Any] = {"seen": document.result, "files": dict(task.files), "reason": reason, "base": base}
     return render_page("policy_preview.html", by, values, title="Effect of the change", at=POLICIES_PATH)
 
 

@@ -74,6 +74,7 @@ def _all(world: Company, url: str, camera: Camera) -> None:
             page.goto(f"{url}/policies/change")
             page.fill("textarea", page.input_value("textarea").replace("$100", "$1"))
             page.locator("form[action='/policies/preview'] button").first.click()
+            page.wait_for_selector("form[action='/policies/apply']")
             camera.take(page, "policies-preview", where)
             page.context.close()
             _signing_in(world, url, camera, browser.new_context(**options).new_page(), where)

@@ -31,6 +31,7 @@ OF_ONE = {
     "advice": "idle-0",
     "team": "nlp",
     "first": "2026-11-02",
+    "preview": "0" * 32,
 }
 """What other pages name: of a job's files and of purchases there are none."""
 # Names that stand in somebody's page alone: of the other team, its person, its job and its budget.

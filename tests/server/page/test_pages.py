@@ -25,6 +25,7 @@ NAMED = {
     "{number}": "1",
     "{purchase}": "purchase-0",
     "{name}": "mia",
+    "{preview}": "0",
     "{sha256}": "0" * 64,
 }
 LOOKS = [route.path for route in PAGES if route.method == "GET" and not route.path.endswith("/news")]

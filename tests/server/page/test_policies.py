@@ -1,11 +1,90 @@
 """Policies on the page: rules with their places, and a change that is seen before it is applied."""
 
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import pytest
 
+from broker.app.access import people
+from broker.app.policy import preview_tasks
+from broker.app.wiring import Broker
+from broker.core.errors import StoreProblem
+from broker.server.page import policies
+from tests.actors import ROOT
 from tests.server.page.browsing import FormFields, Site
 from tests.server.world import POLICY
 
 STRICTER = POLICY.replace("cost: $4", "cost: $1")
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests wait for previews, however busy the machine is."""
+    monkeypatch.setattr(policies, "_PATIENCE", 100.0)
+
+
+class Slow:
+    """A preview that has taken its first step, and takes the next ones when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.told, self._preview = threading.Event(), threading.Event(), preview_tasks.preview
+        monkeypatch.setattr(preview_tasks, "preview", self)
+        monkeypatch.setattr(policies, "_PATIENCE", 0.0)
+
+    def __call__(self, broker: Broker, files: Mapping[str, str], report: Callable[[int], None]) -> Any:
+        report(1)
+        self.begun.set()
+        assert self.told.wait(100)
+        return self._preview(broker, files, report)
+
+
+def test_a_long_preview_is_computed_beside_the_request(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser, slow = site.of("adam"), Slow(monkeypatch)
+    typed = FormFields(browser.get("/policies/change").text).forms["/policies/preview"]
+    answer = browser.post("/policies/preview", typed | {"text0": STRICTER, "reason": "a tight <month>"})
+    assert answer.status_code == 303
+    where = answer.headers["location"]
+    assert slow.begun.wait(100)
+    waits = browser.get(where)
+    assert (waits.status_code, waits.headers["refresh"]) == (200, "1")
+    assert '<progress max="3" value="1"' in waits.text
+    people.add(site.world.broker, "ada", by=ROOT, administrator=True)
+    assert site.of("ada").get(where).status_code == 404, "another person's"
+    assert site.of("tara").get(where).status_code == 403
+    id = where.partition("?")[0].rpartition("/")[2]
+    document = site.world.get(f"/policies/previews/{id}", "adam").json()
+    assert (document["done"], document["result"]) == (1, None)
+    slow.told.set()
+    assert preview_tasks.find_preview(site.world.broker, id, "adam").ended.wait(100)
+    shown = browser.get(where)
+    assert "refresh" not in shown.headers
+    assert "cost: $1" in shown.text
+    apply = FormFields(shown.text).forms["/policies/apply"]
+    assert apply["reason"] == "a tight <month>"
+    assert browser.post("/policies/apply", apply | {"text0": STRICTER}).status_code == 303
+    assert "a tight &lt;month&gt;" in browser.get("/policies").text
+
+
+def test_few_previews_are_computed_at_once_and_a_failed_one_says_why(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser, slow = site.of("adam"), Slow(monkeypatch)
+    typed = FormFields(browser.get("/policies/change").text).forms["/policies/preview"] | {"text0": STRICTER}
+    (where, *_) = [browser.post("/policies/preview", typed).headers["location"] for _ in range(3)]
+    refused = browser.post("/policies/preview", typed)
+    assert (refused.status_code, "3 previews of policies are being computed" in refused.text) == (503, True)
+
+    def unreadable(*_: object) -> None:
+        raise StoreProblem("the store is <away>")
+
+    monkeypatch.setattr(slow, "_preview", unreadable)
+    slow.told.set()
+    id = where.partition("?")[0].rpartition("/")[2]
+    assert preview_tasks.find_preview(site.world.broker, id, "adam").ended.wait(100)
+    failed = browser.get(where)
+    assert "the store is &lt;away&gt;" in failed.text
+    assert "refresh" not in failed.headers
 
 
 def test_a_change_is_seen_then_applied_once(site: Site) -> None:

@@ -24,7 +24,7 @@ POLLED = re.compile(r"^BEGIN|poll_run")
 LISTED = re.compile(r"IN \([^()]*\)")  # longer lists are no more queries
 FILTERED = ("/jobs?state=queued", "/offers?gpu=H100", "/prices?gpu=H100:8", "/reports?by=job&only=team:nlp")
 # Every page in the table, and some as people filter them. A download is no page, nor is a stream.
-LOOKS = [one.path for one in PAGES if one.method == "GET" and not one.path.endswith(("{sha256}", "/news"))]
+LOOKS = [one.path for one in PAGES if one.method == "GET" and not one.path.endswith(("{sha256}", "{preview}", "/news"))]
 PATHS = [*LOOKS, *FILTERED]
 
 
