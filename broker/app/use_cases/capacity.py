@@ -29,6 +29,7 @@ from broker.app.capacity.purchase_documents import (
 )
 from broker.app.capacity.quote_requests import CapacityRequest
 from broker.app.use_cases.changes import Reason, single_line
+from broker.app.use_cases.shared_results import share_result
 from broker.app.use_cases.visible import purchase_id, purchase_of
 from broker.core.access.people import Permission
 from broker.core.errors import BrokerError, InvalidInput, Refused
@@ -59,7 +60,11 @@ def capacity_use(by: Caller, since: Since = None) -> CapacityFindingList:
     start = since or now - _USE_OF
     if start >= now:
         raise InvalidInput("expected a time in the past", where="since")
-    return capacity_findings(by.broker, start, warned_rules(by.broker, start))
+
+    def compute() -> CapacityFindingList:
+        return capacity_findings(by.broker, start, warned_rules(by.broker, start))
+
+    return share_result(by, ("capacity use",), compute) if since is None else compute()
 
 
 def list_purchases(

@@ -17,6 +17,7 @@ from broker.app.billing import units as unit_costs
 from broker.app.billing.budget_documents import BudgetDetails, BudgetList
 from broker.app.billing.charge_documents import BILLED_BY, BilledReport
 from broker.app.billing.focus import export
+from broker.app.billing.month_so_far import MonthSoFar, month_by_team
 from broker.app.billing.months import ReportPeriod, report_timezone
 from broker.app.billing.report_documents import (
     ChargebackList,
@@ -91,6 +92,12 @@ def spend_report(
 
     teams = by.access.teams(Permission.SEE_BUDGETS)
     return report.spend_report(by.broker, dimensions, teams, period=period, sandbox=sandbox, only=only, cached=rows)
+
+
+def month_so_far(by: Caller) -> MonthSoFar:
+    """The current month of the teams that the caller may see, by day, with what is expected and what was wasted."""
+    months = share_result(by, ("month so far",), lambda: month_by_team(by.broker))
+    return months.report(by.access.teams(Permission.SEE_BUDGETS))
 
 
 def units(

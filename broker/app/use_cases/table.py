@@ -88,6 +88,7 @@ USE_CASES = (
     UseCase("GET", "/budgets", May.SEE_BUDGETS, "money:list_budgets", "budget"),
     UseCase("GET", "/budgets/{budget}", May.SEE_BUDGETS, "money:show_budget", "budget-details"),
     UseCase("GET", "/reports/spend", May.SEE_BUDGETS, "money:spend", "report-spend"),
+    UseCase("GET", "/reports/month", May.SEE_BUDGETS, "money:month_so_far"),
     UseCase("GET", "/reports/units", May.SEE_BUDGETS, "money:units", "report-units"),
     UseCase("GET", "/reports/forecasts", May.SEE_BUDGETS, "money:forecasts", "report-forecasts"),
     UseCase("GET", "/reports/anomalies", May.SEE_BUDGETS, "money:anomalies", "report-anomalies"),

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import NamedTuple
 
 from broker.app.billing.budget_documents import BudgetDetails
+from broker.app.billing.month_so_far import MonthSoFar
 from broker.app.jobs.documents import CostedAttempt, JobDetails
 from broker.app.market.price_history import PriceHistory
 from broker.core.values.money import Money
@@ -172,3 +173,43 @@ def timeline(attempts: Sequence[CostedAttempt], job: JobDetails, now: datetime) 
     ]
     marks = None if job.state.final else at(now), job.deadline and at(job.deadline)
     return Timeline(lanes, since, until, *marks)
+
+
+@dataclass(frozen=True, slots=True)
+class DayBar:
+    """A day of a month. ``spent``: None after today; ``height``: of that, ``ahead``: of what is expected, both in
+    percent of the picture's height."""
+
+    day: date
+    spent: Money | None
+    height: float
+    ahead: float
+
+
+@dataclass(frozen=True, slots=True)
+class DayBars:
+    """The days of a month. ``most``: the amount at the upper edge; ``pace``: what is expected of a day from today on,
+    None if unknown."""
+
+    days: Sequence[DayBar]
+    most: Money
+    pace: Money | None
+
+
+def day_bars(month: MonthSoFar) -> DayBars:
+    spent = [day.spent for day in month.days]
+    coming, pace = (month.last - month.days[-1].day).days, None
+    if month.expected is not None:
+        before = sum(spent[:-1], Money.ZERO)
+        pace = (month.expected - before).share(1, coming + 1)
+    most = max(*spent, pace or Money.ZERO, Money(1))
+    ahead = percent_of(pace, most) if pace is not None else 0.0
+    bars = [DayBar(day.day, day.spent, percent_of(day.spent, most), 0.0) for day in month.days[:-1]]
+    bars.append(DayBar(month.days[-1].day, spent[-1], percent_of(spent[-1], most), ahead))
+    bars += [DayBar(month.days[-1].day + timedelta(days=n), None, 0.0, ahead) for n in range(1, coming + 1)]
+    return DayBars(bars, most, pace)
+
+
+def percent_of(amount: Money, total: Money) -> float:
+    """``amount`` in percent of ``total`` (above $0), for a bar: from 0 to 100."""
+    return round(min(max(100 * amount.micros / total.micros, 0), 100), 2) if total.micros > 0 else 100.0

@@ -8,11 +8,12 @@ from urllib.parse import quote
 from fastapi.responses import Response
 
 from broker.app.billing.months import ReportPeriod
-from broker.app.use_cases import market, money
+from broker.app.use_cases import capacity, market, money
 from broker.app.use_cases.jobs import JobFilter, list_jobs
 from broker.app.use_cases.overview import ConcernKind
 from broker.app.use_cases.overview import overview as overview_of
 from broker.core.access.people import Permission
+from broker.server.page.charts import day_bars
 from broker.server.page.jobs import STATE_GROUPS
 from broker.server.page.render import render_page
 from broker.server.page.visitors import By
@@ -61,11 +62,15 @@ def overview(by: By) -> Response:
     if by.may(Permission.SEE_BUDGETS):
         values["budgets"] = document.budgets
         values["spend"] = money.spend_report(caller, "team", ReportPeriod(period="month"))
+        values["month"] = so_far = money.month_so_far(caller)
+        values["bars"] = day_bars(so_far)
         values["simulated"] = money.spend_report(caller, "team", ReportPeriod(period="month"), sandbox=True)
     if by.may(Permission.SEE_JOBS):
         states = {name: states for name, (_, states) in STATE_GROUPS.items()}
         values["running"] = list_jobs(caller, JobFilter(states["running"]), limit=_ROWS)
         values["waiting"] = list_jobs(caller, JobFilter(states["people"] + states["waiting"]), limit=_ROWS)
+    if by.may(Permission.SEE_ALL_TEAMS):
+        values["findings"] = capacity.capacity_use(caller).findings
     if by.may(Permission.SEE_MARKET):
         values["cheapest"] = market.cheapest(caller, _GPU, _AGO)
     return render_page("overview.html", by, values, title="Overview", at="/", live=True)

@@ -17,7 +17,7 @@ from broker.core.access.people import Permission
 from broker.core.errors import BrokerError
 from broker.core.events.outcomes import JobState
 from broker.core.values import figures
-from broker.core.values.money import Money
+from broker.server.page.charts import percent_of
 from broker.server.page.visitors import RENEWAL_SECONDS, Renewal, Visitor, new_key
 
 
@@ -60,11 +60,6 @@ def moment(at: datetime | None) -> str:
 def words(code: object) -> str:
     """A code as words: ``paused_budget`` becomes ``paused budget``."""
     return str(code).replace("_", " ")
-
-
-def percent_of(amount: Money, total: Money) -> float:
-    """``amount`` in percent of ``total`` (above $0), for a bar: from 0 to 100."""
-    return round(min(max(100 * amount.micros / total.micros, 0), 100), 2) if total.micros > 0 else 100.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, move
 from broker.reconciler.settlement.settlement import tags_of
-from broker.server.page.render import moment, percent_of
+from broker.server.page.charts import percent_of
+from broker.server.page.render import moment
 from tests.server.page.browsing import Site
 
 AMOUNTS = ("0.123457", "0.2", "-0.05")

@@ -4,7 +4,8 @@ of budgets and jobs, and in the head of a job."""
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,10 @@ from broker.core.events.wait_reasons import MoneyEnded
 from broker.core.values import figures
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from tests.actors import with_clock
+from broker.economics.reserve.holdings import Holding, HoldingKind
+from broker.ledger.entries import Tags
+from tests.actors import mid_month, with_clock
+from tests.focus_ledger import spent
 from tests.past import finished
 from tests.server.page.browsing import Site, site_of
 from tests.server.page.grown import in_trouble
@@ -179,3 +183,58 @@ def test_whoever_is_named_but_may_not_approve_is_not_asked(site: Site) -> None:
     asked = submitted(site.world.broker, "by-apple", "apple", "nlp", most="6h")
     assert [one["subject"] for one in concerns(site, "mia")] == [], "the rule names her, her role does not suffice"
     assert {one["subject"] for one in concerns(site, "adam")} == {asked, site.world.asking}
+
+
+@pytest.fixture
+def spending(tmp_path: Path) -> Iterator[Site]:
+    """In the middle of a month: $100 a day of nlp and $10 of vision up to yesterday, $40 of nlp today."""
+    world = new_world(tmp_path, mid_month())
+    now = world.broker.clock.now()
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    with world.broker.store.writing() as tx:
+        for ago in range(41):
+            for user, team, amount in (("mia", "nlp", 100 if ago else 40), ("otto", "vision", 10 if ago else 0)):
+                begin, tags = today - ago * timedelta(days=1), Tags(f"of-{team}", user, team, workload="training")
+                if amount:
+                    tx.post(
+                        spent(ago, str(amount), begin, begin + timedelta(hours=1), now, tags=replace(tags, attempt=1))
+                    )
+    yield site_of(world)
+    world.broker.close()
+
+
+def test_a_month_is_drawn_by_day_with_what_is_expected_of_it(spending: Site) -> None:
+    own, whole = (spending.world.get("/reports/month", who).json() for who in ("mia", "fay"))
+    day = spending.world.broker.clock.now().day
+    assert [Money.usd(one["spent"]) for one in own["days"]] == [Money.usd(100)] * (day - 1) + [Money.usd(40)]
+    assert [Money.usd(one["spent"]) for one in whole["days"]] == [Money.usd(110)] * (day - 1) + [Money.usd(40)]
+    length = date.fromisoformat(own["last"]).day
+    assert Money.usd(own["expected"]).micros == pytest.approx(100e6 * length, rel=0.02)
+    assert Money.usd(own["expected_low"]) <= Money.usd(own["expected"]) <= Money.usd(own["expected_high"])
+    assert (own["unused_capacity"], whole["unused_capacity"]) == (None, "0.00")
+    page = spending.of("mia").get("/").text
+    picture, _, table = page.partition('<svg class="days"')[2].partition("</svg>")
+    assert picture.count('<rect class="spent"') == day
+    assert picture.count('<rect class="ahead"') == length - day + 1, "also of today"
+    assert figures.money(Money.usd(own["expected"])) in page
+    assert table.partition("</table>")[0].count("<td>") == day
+    assert "vision" not in page
+    assert spending.of("nora").get("/").status_code == 200
+
+
+def test_waste_is_a_tile_of_what_the_visitor_may_see(spending: Site) -> None:
+    own_idle = Holding(HoldingKind.OWNED, "H100", 8, "hall", "here", *_month_of(spending), upfront=Money.usd("3000"))
+    spending.world.broker.store.add_holding(own_idle, by="adam")
+    whole = spending.world.get("/reports/month", "fay").json()
+    unused = Money.usd(whole["unused_capacity"])
+    assert unused > Money.usd(1000)
+    tile = spending.of("fay").get("/").text.partition("Idle or wasted</span>")[2].partition("</a>")[0]
+    assert figures.money(unused) in tile
+    own = spending.of("mia").get("/").text.partition("Idle or wasted</span>")[2].partition("</a>")[0]
+    assert "unused" not in own, "capacity serves all teams"
+    assert "$0.00" in own
+
+
+def _month_of(site: Site) -> tuple[datetime, datetime]:
+    begin = site.world.broker.clock.now().replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return begin, begin + timedelta(days=30)
