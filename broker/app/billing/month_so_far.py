@@ -1,8 +1,9 @@
 """The current month by day, with what is expected of it and what of it was wasted."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from datetime import UTC, date, timedelta
+from itertools import dropwhile
 
 from broker.app.documents import Result
 from broker.app.wiring import Broker
@@ -29,15 +30,15 @@ class MonthSoFar(Result):
 
     days: list[DaySpend]
     last: date
-    expected: Money | None
-    expected_low: Money | None
-    expected_high: Money | None
+    expected: Money | None = None
+    expected_low: Money | None = None
+    expected_high: Money | None = None
     lost_work: Money
     unused_capacity: Money | None
 
     @property
     def spent(self) -> Money:
-        return sum((day.spent for day in self.days), Money.ZERO)
+        return _sum(day.spent for day in self.days)
 
     @property
     def wasted(self) -> Money:
@@ -46,12 +47,11 @@ class MonthSoFar(Result):
 
 @dataclass(frozen=True, slots=True)
 class MonthByTeam:
-    """The month of all teams (None: jobs without one). ``today``: midnight (UTC); ``days``: the spend of each day from
-    `MAX_DAYS` before ``start`` up to today."""
+    """The month of all teams (None: jobs without one). ``days``: the spend of each day from `MAX_DAYS` before the first
+    of the month up to ``today``; ``last``: its last day (UTC)."""
 
-    start: datetime
-    today: datetime
-    end: datetime
+    today: date
+    last: date
     days: Mapping[str | None, Sequence[Money]]
     lost_work: Mapping[str | None, Money]
     unused_capacity: Money
@@ -59,44 +59,41 @@ class MonthByTeam:
     def report(self, teams: Collection[str] | None) -> MonthSoFar:
         """Of these teams (None: of all)."""
         visible = [days for team, days in self.days.items() if teams is None or team in teams]
-        count = MAX_DAYS + (self.today - self.start) // _DAY + 1
-        days = [sum(amounts, Money.ZERO) for amounts in zip(*visible, strict=True)] or [Money.ZERO] * count
-        *before, spent_today = days
-        known = [float(day.dollars) for day in before]
-        first = next((number for number, day in enumerate(known) if day), len(known))
-        ahead = expect(known[first:], (self.end - self.today) // _DAY)
-        spent = sum(before[MAX_DAYS:], Money.ZERO)
-        expected, low, high = (
-            ahead and spent + max(spent_today, Money.usd(f"{amount:.2f}"))
-            for amount in ((ahead.amount, ahead.low, ahead.high) if ahead else (0.0, 0.0, 0.0))
-        )
+        lost = [amount for team, amount in self.lost_work.items() if teams is None or team in teams]
+        days = [_sum(row[number] for row in visible) for number in range(MAX_DAYS + self.today.day)]
+        known = list(dropwhile(lambda amount: not amount, (float(day.dollars) for day in days[:-1])))
+        ahead, spent = expect(known, self.last.day - self.today.day + 1), _sum(days[MAX_DAYS:-1])
+        rest = astuple(ahead) if ahead else ()
+        month = dict(zip(_EXPECTED, (spent + max(days[-1], Money.usd(f"{usd:.2f}")) for usd in rest), strict=False))
         return MonthSoFar(
             days=[
-                DaySpend(day=(self.start + number * _DAY).date(), spent=amount)
-                for number, amount in enumerate(days[MAX_DAYS:])
+                DaySpend(day=self.today.replace(day=number), spent=amount)
+                for number, amount in enumerate(days[MAX_DAYS:], start=1)
             ],
-            last=(self.end - _DAY).date(),
-            expected=expected,
-            expected_low=low,
-            expected_high=high,
-            lost_work=sum(
-                (amount for team, amount in self.lost_work.items() if teams is None or team in teams), Money.ZERO
-            ),
+            last=self.last,
+            lost_work=_sum(lost),
             unused_capacity=self.unused_capacity if teams is None else None,
+            **month,
         )
+
+
+_EXPECTED = ("expected", "expected_low", "expected_high")
 
 
 def month_by_team(broker: Broker) -> MonthByTeam:
     """The current month of all teams."""
-    now = broker.clock.now()
+    now = broker.clock.now().astimezone(UTC)
     start, end = period_containing("month", "UTC", now)
-    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     lost_work: dict[str | None, Money] = {}
     with broker.store.reading() as reader:
-        days = reader.daily_by_team(start - MAX_DAYS * _DAY, today + _DAY)
+        days = reader.daily_by_team(start - MAX_DAYS * _DAY, start + now.day * _DAY)
         cells = reader.used_in(start, now, now).cells
     for cell, used in cells.items():
         lost_work[cell.team] = lost_work.get(cell.team, Money.ZERO) + used.wasted
     holdings = [recorded.holding for recorded in broker.store.holdings()]
-    unused = sum((idle.cost for idle in idle_in(holdings, cells, start, now)), Money.ZERO)
-    return MonthByTeam(start, today, end, days, lost_work, unused)
+    unused = _sum(idle.cost for idle in idle_in(holdings, cells, start, now))
+    return MonthByTeam(now.date(), (end - _DAY).date(), days, lost_work, unused)
+
+
+def _sum(amounts: Iterable[Money]) -> Money:
+    return sum(amounts, Money.ZERO)

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from weakref import WeakKeyDictionary
 
 from broker.app.documents import Result
 from broker.app.policy.policies import load_policy
@@ -26,93 +25,63 @@ class PreviewTask(Result):
     null until all are; ``problem``: why there will be none."""
 
     id: str
-    steps: list[str]
-    done: int
-    problem: str
-    result: PolicyPreviewResult | None
+    steps: tuple[str, ...] = PREVIEW_STEPS
+    done: int = 0
+    problem: str = ""
+    result: PolicyPreviewResult | None = None
 
 
 @dataclass(eq=False)
 class RunningPreview:
     """A preview for one person. ``ended``: set once there is a result or a problem."""
 
-    id: str
+    broker: Broker
     person: str
     files: Mapping[str, str]
     begun: datetime
-    done: int = 0
-    problem: str = ""
-    result: PolicyPreviewResult | None = None
+    task: PreviewTask = field(default_factory=lambda: PreviewTask(id=secrets.token_hex(16)))
     ended: threading.Event = field(default_factory=threading.Event)
 
-    def run(self, broker: Broker) -> None:
-        def report(done: int) -> None:
-            self.done = done
-
+    def run(self) -> None:
         try:
-            self.result = preview(broker, self.files, report)
+            result = preview(self.broker, self.files, lambda done: self._change(done=done))
+            self._change(result=result)
         except BrokerError as error:
-            self.problem = f"{error}" + (f"; {error.hint}" if error.hint else "")
+            self._change(problem=f"{error}" + (f"; {error.hint}" if error.hint else ""))
         except Exception:  # a thread has nobody above it that would say so
-            log.exception("the preview %s failed", self.id)
-            self.problem = "it failed; the log of the server says why"
-        finally:
-            self.ended.set()
+            log.exception("the preview %s failed", self.task.id)
+            self._change(problem="it failed; the log of the server says why")
+        self.ended.set()
+
+    def _change(self, **fields: object) -> None:
+        self.task = self.task.model_copy(update=fields)
 
 
-class _Previews:
-    """The previews of one broker. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._tasks: dict[str, RunningPreview] = {}
-
-    def add(self, task: RunningPreview) -> None:
-        """Raises `RetryLater` while too many run."""
-        with self._lock:
-            if sum(not other.ended.is_set() for other in self._tasks.values()) >= _MAX_RUNNING:
-                raise RetryLater(f"{_MAX_RUNNING} previews of policies are being computed", hint="try it in a minute")
-            kept = [other for other in self._tasks.values() if task.begun - other.begun < _KEPT_FOR][1 - _MAX_KEPT :]
-            self._tasks = {other.id: other for other in [*kept, task]}
-
-    def find(self, id: str, person: str) -> RunningPreview:
-        with self._lock:
-            task = self._tasks.get(id)
-        if task is None or task.person != person:
-            raise UnknownName("preview", id, ())
-        return task
-
-
-_of_brokers: WeakKeyDictionary[Broker, _Previews] = WeakKeyDictionary()
-_making = threading.Lock()
+_lock = threading.Lock()
+_previews: dict[str, RunningPreview] = {}
 
 
 def start_preview(broker: Broker, files: Mapping[str, str], person: str) -> RunningPreview:
-    """Begin to compute the effects of these files. Raises `InvalidInput` for invalid ones, and `RetryLater`."""
+    """Begin to compute the effects of these files. Raises `InvalidInput` for invalid ones, and `RetryLater` while too
+    many are computed."""
     load_policy(broker, files)
-    task = RunningPreview(secrets.token_hex(16), person, dict(files), broker.clock.now())
-    _previews(broker).add(task)
-    threading.Thread(target=task.run, args=(broker,), name="preview", daemon=True).start()
-    return task
+    new = RunningPreview(broker, person, dict(files), broker.clock.now())
+    with _lock:
+        if sum(not other.ended.is_set() for other in _previews.values()) >= _MAX_RUNNING:
+            raise RetryLater(f"{_MAX_RUNNING} previews of policies are being computed", hint="try it in a minute")
+        oldest = list(_previews)[: len(_previews) + 1 - _MAX_KEPT] if len(_previews) >= _MAX_KEPT else []
+        for id in [id for id, other in _previews.items() if id in oldest or new.begun - other.begun > _KEPT_FOR]:
+            del _previews[id]
+        _previews[new.task.id] = new
+    threading.Thread(target=new.run, name="preview", daemon=True).start()
+    return new
 
 
 def find_preview(broker: Broker, id: str, person: str) -> RunningPreview:
     """The preview of this person. Raises `UnknownName`: it is over an hour old, of another process, or another
     person's."""
-    return _previews(broker).find(id, person)
-
-
-def preview_document(task: RunningPreview) -> PreviewTask:
-    has_ended = task.ended.is_set()
-    return PreviewTask(
-        id=task.id,
-        steps=list(PREVIEW_STEPS),
-        done=task.done,
-        problem=task.problem if has_ended else "",
-        result=task.result if has_ended else None,
-    )
-
-
-def _previews(broker: Broker) -> _Previews:
-    with _making:
-        return _of_brokers.setdefault(broker, _Previews())
+    with _lock:
+        begun = _previews.get(id)
+    if begun is None or (begun.broker, begun.person) != (broker, person):
+        raise UnknownName("preview", id, ())
+    return begun

@@ -19,7 +19,7 @@ from broker.app.policy.documents import (
     PolicyInForce,
     PolicyVersionList,
 )
-from broker.app.policy.preview_tasks import PreviewTask, preview_document
+from broker.app.policy.preview_tasks import PreviewTask
 from broker.app.policy.trial_documents import PolicyPreviewResult, RecordedDecisions, preview
 from broker.app.use_cases.changes import Reason
 from broker.app.use_cases.submission import JobText
@@ -112,12 +112,12 @@ def preview_policy(by: Caller, files: Files) -> PolicyPreviewResult:
 
 def start_preview(by: Caller, files: Files) -> PreviewTask:
     """Begin to compute the same as `preview_policy`, which may take half a minute."""
-    return preview_document(preview_tasks.start_preview(by.broker, files, by.actor.identity))
+    return preview_tasks.start_preview(by.broker, files, by.actor.identity).task
 
 
 def show_preview(by: Caller, preview: str) -> PreviewTask:
     """The progress of a preview that the caller began in the last hour at this server, and its result."""
-    return preview_document(preview_tasks.find_preview(by.broker, preview, by.actor.identity))
+    return preview_tasks.find_preview(by.broker, preview, by.actor.identity).task
 
 
 def preview_rollback(

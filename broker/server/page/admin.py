@@ -31,7 +31,7 @@ def people_and_tokens(by: By, csv: AsCsv = False) -> Response:
     broker = by.caller.broker
     listed_people = use_cases.list_people(by.caller).people
     if csv:
-        return csv_file("people", ("name", "service", "in_words", "added_at", "disabled_at"), listed_people)
+        return csv_file("people", "name service in_words added_at disabled_at", listed_people)
     values = {
         "groups": broker.settings.sign_in.groups if broker.settings.sign_in else {},
         "provider": broker.settings.sign_in is not None,

@@ -22,8 +22,8 @@ from broker.server.page.visitors import By, Form, request_key
 
 CAPACITY_PATH = "/capacity"
 _COLUMNS = (
-    *("id", "state", "user", "team", "project", "quote.provider", "quote.region", "quote.instance_type"),
-    *("quote.machines", "quote.starts", "quote.ends", "ceiling_usd", "held_usd", "charged_usd", "approved_by"),
+    "id state user team project quote.provider quote.region quote.instance_type quote.machines quote.starts quote.ends"
+    " ceiling_usd held_usd charged_usd approved_by"
 )
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from broker.app.billing.budget_documents import BudgetDetails
 from broker.app.billing.month_so_far import MonthSoFar
-from broker.app.jobs.documents import CostedAttempt, JobDetails
+from broker.app.jobs.documents import AttemptDetails, JobDetails
 from broker.app.market.price_history import PriceHistory
 from broker.core.values.money import Money
 
@@ -120,94 +120,31 @@ def figure_curve(name: str, reported: Sequence[tuple[datetime, float]], scale: S
     return FigureCurve(name, points, " ".join(place(at, value) for at, value in points), least, greatest)
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """One attempt, in percent of the picture's width: where its request begins, its machines run, and it ends.
-    ``ahead``: to where it is expected to run."""
+class Span(NamedTuple):
+    """The times (UTC) at the left and the right edge of a picture."""
 
-    attempt: CostedAttempt
-    start: float
-    runs: float
-    end: float
-    checkpoints: Sequence[float]
-    ahead: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """The last `_LANES` attempts of a job, from ``since`` to ``until`` (UTC). ``now``, ``deadline``: in percent."""
-
-    lanes: Sequence[Lane]
     since: datetime
     until: datetime
-    now: float | None
-    deadline: float | None
+
+    def at(self, time: datetime) -> float:
+        """In percent of the width."""
+        return round(100 * ((time - self.since) / (self.until - self.since)), 2)
 
 
-_LANES, _MARKS = 12, 60  # attempts of a timeline, checkpoints of a lane
+def job_span(attempts: Sequence[AttemptDetails], job: JobDetails, now: datetime) -> Span:
+    """From the first of these attempts to the end of the last, the expected end of the job or its deadline."""
+    ends = [attempt.ended_at or attempt.gone_at or now for attempt in attempts]
+    since = attempts[0].requested_at
+    later = (None if job.state.final else job.expected_finish, job.deadline)
+    return Span(since, max(*ends, *filter(None, later), since + timedelta(minutes=1)))
 
 
-def timeline(attempts: Sequence[CostedAttempt], job: JobDetails, now: datetime) -> Timeline | None:
-    """None without attempts."""
-    shown = attempts[-_LANES:]
-    if not shown:
+def expected_a_day(month: MonthSoFar) -> Money | None:
+    """What is expected of a day from today on (USD)."""
+    if month.expected is None:
         return None
-    finish = None if job.state.final else job.expected_finish
-    since = shown[0].requested_at
-    ends = [attempt.ended_at or attempt.gone_at or now for attempt in shown]
-    until = max(*ends, *filter(None, (finish, job.deadline)), since + timedelta(minutes=1))
-
-    def at(time: datetime) -> float:
-        return round(100 * ((time - since) / (until - since)), 2)
-
-    lanes = [
-        Lane(
-            attempt,
-            at(attempt.requested_at),
-            at(min(attempt.running_at or attempt.up_since or end, end)),
-            at(end),
-            [at(checkpoint.at) for checkpoint in attempt.checkpoints[-_MARKS:]],
-            at(finish) if finish is not None and finish > now and attempt is shown[-1] and not attempt.gone else None,
-        )
-        for attempt, end in zip(shown, ends, strict=True)
-    ]
-    marks = None if job.state.final else at(now), job.deadline and at(job.deadline)
-    return Timeline(lanes, since, until, *marks)
-
-
-@dataclass(frozen=True, slots=True)
-class DayBar:
-    """A day of a month. ``spent``: None after today; ``height``: of that, ``ahead``: of what is expected, both in
-    percent of the picture's height."""
-
-    day: date
-    spent: Money | None
-    height: float
-    ahead: float
-
-
-@dataclass(frozen=True, slots=True)
-class DayBars:
-    """The days of a month. ``most``: the amount at the upper edge; ``pace``: what is expected of a day from today on,
-    None if unknown."""
-
-    days: Sequence[DayBar]
-    most: Money
-    pace: Money | None
-
-
-def day_bars(month: MonthSoFar) -> DayBars:
-    spent = [day.spent for day in month.days]
-    coming, pace = (month.last - month.days[-1].day).days, None
-    if month.expected is not None:
-        before = sum(spent[:-1], Money.ZERO)
-        pace = (month.expected - before).share(1, coming + 1)
-    most = max(*spent, pace or Money.ZERO, Money(1))
-    ahead = percent_of(pace, most) if pace is not None else 0.0
-    bars = [DayBar(day.day, day.spent, percent_of(day.spent, most), 0.0) for day in month.days[:-1]]
-    bars.append(DayBar(month.days[-1].day, spent[-1], percent_of(spent[-1], most), ahead))
-    bars += [DayBar(month.days[-1].day + timedelta(days=n), None, 0.0, ahead) for n in range(1, coming + 1)]
-    return DayBars(bars, most, pace)
+    before = month.spent - month.days[-1].spent
+    return (month.expected - before).share(1, (month.last - month.days[-1].day).days + 1)
 
 
 def percent_of(amount: Money, total: Money) -> float:

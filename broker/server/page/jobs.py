@@ -27,13 +27,14 @@ from broker.core.events.outcomes import JobState
 from broker.core.values.figures import plural
 from broker.core.values.units import parse_duration
 from broker.server.api.routes import JobStream, stream_response
-from broker.server.page.charts import HEIGHT, WIDTH, Scale, figure_curve, figure_curves, timeline
+from broker.server.page.charts import HEIGHT, WIDTH, Scale, figure_curve, figure_curves, job_span
 from broker.server.page.csv_files import AsCsv, csv_file
 from broker.server.page.render import moment, render_page
 from broker.server.page.visitors import By, Form, Renewal, request_key
 
 JOBS_PATH = "/jobs"
 _ROWS = 50
+_LANES = 12  # attempts of a timeline
 _LINES = 40  # of output on the page of a job
 _MAX_LINES = 2_000
 _DECISIONS = 10  # the newest decisions that are looked at; those about placement are shown
@@ -59,18 +60,9 @@ SORTS = {"": "Needs action first", "newest": "Newest first", "cost": "Dearest fi
 """The orders of a page of jobs, and their words."""
 SINCE = {"": "Any time", "1d": "Last day", "7d": "Last 7 days", "30d": "Last 30 days"}
 _COLUMNS = (
-    *("id", "name", "user", "team", "project", "state_in_words", "because", "waiting_because", "submitted_at"),
-    *(
-        "ended_at",
-        "deadline",
-        "expected_finish",
-        "step",
-        "total_steps",
-        "attempt_count",
-        "interruptions",
-        "billed_time",
-    ),
-    *("cost_so_far", "cost.cash", "cost.amortised", "cost.sandbox", "held.total", "max_cost"),
+    "id name user team project state_in_words because waiting_because submitted_at ended_at deadline expected_finish"
+    " step total_steps attempt_count interruptions billed_time cost_so_far cost.cash cost.amortised cost.sandbox"
+    " held.total max_cost"
 )
 
 
@@ -162,7 +154,8 @@ def job(by: By, id: str) -> Response:
     values = {
         "job": details,
         "attempts": attempts,
-        "timeline": timeline(attempts, details, by.caller.broker.clock.now()),
+        "lanes": attempts[-_LANES:],
+        "span": job_span(attempts[-_LANES:], details, by.caller.broker.clock.now()) if attempts else None,
         "causes": {attempt.number: story.cause_text(attempt.cause) for attempt in attempts},
         "why": use_cases.job_placements(by.caller, id, limit=_DECISIONS).decisions,
         "story": story.story_lines(job_events, view.submitted_at, moment),
@@ -285,8 +278,8 @@ def approval_list(
     for approvers."""
     listing = approvals.list_approvals(by.caller, decided=decided)
     if csv:
-        columns = ("job", "name", "user", "asked_by", "team", "project", "state", "asked_at", "expires_at", "total")
-        return csv_file("approvals", (*columns, "decided_at", "decided_by", "reason"), listing.requests)
+        columns = "job name user asked_by team project state asked_at expires_at total decided_at decided_by reason"
+        return csv_file("approvals", columns, listing.requests)
     visible = listing.model_copy(update={"requests": listing.requests[skip : skip + _ROWS]})
     more = skip + _ROWS if len(listing.requests) > skip + _ROWS else None
     answerable = {

@@ -23,8 +23,8 @@ from broker.server.page.visitors import By
 OFFERS_PATH = "/offers"
 _ROWS, _MAX_ROWS = 50, 100_000  # of a page, of a file
 _COLUMNS = (
-    *("provider", "region", "zone", "instance_type", "accelerator", "count", "capacity_type", "price_per_hour"),
-    *("price_per_gpu_hour", "availability", "unavailable_because", "price_kind", "as_of", "source"),
+    "provider region zone instance_type accelerator count capacity_type price_per_hour price_per_gpu_hour availability"
+    " unavailable_because price_kind as_of source"
 )
 _SERIES = 12  # price series on one page
 _CURRENT = ("live", "recorded", "simulated")  # kinds of prices
@@ -106,19 +106,8 @@ def queue(by: By, csv: AsCsv = False) -> Response:
     """The waiting jobs in queue order."""
     listing = approvals.show_queue(by.caller)
     if csv:
-        columns = (
-            "turn",
-            "id",
-            "name",
-            "team",
-            "priority",
-            "submitted_at",
-            "offer",
-            "start",
-            "finish",
-            "expected_cost",
-        )
-        return csv_file("queue", (*columns, "late", "waiting_because"), listing.waiting)
+        columns = "turn id name team priority submitted_at offer start finish expected_cost late waiting_because"
+        return csv_file("queue", columns, listing.waiting)
     return render_page("queue.html", by, {"queue": listing}, title="Queue", at="/queue", live=True)
 
 

@@ -13,7 +13,7 @@ from broker.app.use_cases.jobs import JobFilter, list_jobs
 from broker.app.use_cases.overview import ConcernKind
 from broker.app.use_cases.overview import overview as overview_of
 from broker.core.access.people import Permission
-from broker.server.page.charts import day_bars
+from broker.server.page.charts import expected_a_day
 from broker.server.page.jobs import STATE_GROUPS
 from broker.server.page.render import render_page
 from broker.server.page.visitors import By
@@ -63,12 +63,12 @@ def overview(by: By) -> Response:
         values["budgets"] = document.budgets
         values["spend"] = money.spend_report(caller, "team", ReportPeriod(period="month"))
         values["month"] = so_far = money.month_so_far(caller)
-        values["bars"] = day_bars(so_far)
+        values["pace"] = expected_a_day(so_far)
         values["simulated"] = money.spend_report(caller, "team", ReportPeriod(period="month"), sandbox=True)
     if by.may(Permission.SEE_JOBS):
         states = {name: states for name, (_, states) in STATE_GROUPS.items()}
-        values["running"] = list_jobs(caller, JobFilter(states["running"]), limit=_ROWS)
-        values["waiting"] = list_jobs(caller, JobFilter(states["people"] + states["waiting"]), limit=_ROWS)
+        values["running"] = list_jobs(caller, JobFilter(list(states["running"])), limit=_ROWS)
+        values["waiting"] = list_jobs(caller, JobFilter([*states["people"], *states["waiting"]]), limit=_ROWS)
     if by.may(Permission.SEE_ALL_TEAMS):
         values["findings"] = capacity.capacity_use(caller).findings
     if by.may(Permission.SEE_MARKET):

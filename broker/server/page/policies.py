@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from broker.app.policy import policies, preview_tasks
 from broker.app.policy.documents import Activation
-from broker.app.policy.preview_tasks import RunningPreview, preview_document
+from broker.app.policy.preview_tasks import RunningPreview
 from broker.app.use_cases import policies as use_cases
 from broker.app.use_cases.changes import change, single_line
 from broker.app.use_cases.policies import MAX_FILES, check_names
@@ -76,12 +76,12 @@ def preview_change(by: By, form: Form) -> Response:
     files, reason, base = _files(form), form.get("reason", "").strip()[:_MAX_REASON], _base_version(form)
     try:
         check_names(files)
-        task = preview_tasks.start_preview(by.caller.broker, files, by.caller.actor.identity)
+        begun = preview_tasks.start_preview(by.caller.broker, files, by.caller.actor.identity)
     except (InvalidInput, RetryLater) as problem:  # the form keeps the texts
         return _form(by, files, reason, base, problem)
-    if task.ended.wait(_PATIENCE):
-        return _preview(by, task, reason, base)
-    return RedirectResponse(f"{PREVIEW_PATH}/{task.id}?{urlencode({'base': base, 'reason': reason})}", 303)
+    if begun.ended.wait(_PATIENCE):
+        return _preview(by, begun, reason, base)
+    return RedirectResponse(f"{PREVIEW_PATH}/{begun.task.id}?{urlencode({'base': base, 'reason': reason})}", 303)
 
 
 def show_preview(
@@ -94,16 +94,16 @@ def show_preview(
     return _preview(by, preview_tasks.find_preview(by.caller.broker, preview, by.caller.actor.identity), reason, base)
 
 
-def _preview(by: By, task: RunningPreview, reason: str, base: int) -> Response:
+def _preview(by: By, begun: RunningPreview, reason: str, base: int) -> Response:
     """The effect, with the form that applies it."""
-    document = preview_document(task)
-    if document.result is None:
-        title = "The effect cannot be shown" if document.problem else "Computing the effect"
-        answer = render_page("policy_progress.html", by, {"task": document}, title=title, at=POLICIES_PATH)
-        if not document.problem:
+    task = begun.task
+    if task.result is None:
+        title = "The effect cannot be shown" if task.problem else "Computing the effect"
+        answer = render_page("policy_progress.html", by, {"task": task}, title=title, at=POLICIES_PATH)
+        if not task.problem:
             answer.headers["Refresh"] = "1"
         return answer
-    values: dict[str, Any] = {"seen": document.result, "files": dict(task.files), "reason": reason, "base": base}
+    values: dict[str, Any] = {"seen": task.result, "files": dict(begun.files), "reason": reason, "base": base}
     return render_page("policy_preview.html", by, values, title="Effect of the change", at=POLICIES_PATH)
 
 

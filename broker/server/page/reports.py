@@ -49,7 +49,7 @@ def spending(
     report = money.spend_report(by.caller, grouping, ReportPeriod(period=period), sandbox=simulated, only=filters)
     names, chosen = report.by.split(","), _only(filters)
     if csv:
-        return csv_file("spending", ("group", "cash", "amortised", "sandbox", "held", "gpu_hours", "jobs"), report.rows)
+        return csv_file("spending", "group cash amortised sandbox held gpu_hours jobs", report.rows)
     fixed = {"period": period} | ({"simulated": "true"} if simulated else {})
     links = []
     for row in report.rows:
@@ -162,8 +162,7 @@ def budget_list(by: By, csv: AsCsv = False) -> Response:
     """Every budget that counts only teams that the visitor may see, the most urgent first."""
     budgets = money.list_budgets(by.caller).most_urgent_first
     if csv:
-        columns = ("id", "period_name", "standing", "limit", "spent", "held", "left", "forecast.expected", "action")
-        return csv_file("budgets", columns, budgets)
+        return csv_file("budgets", "id period_name standing limit spent held left forecast.expected action", budgets)
     return render_page("budgets.html", by, {"budgets": budgets}, title="Budgets", at=BUDGETS_PATH)
 
 

@@ -35,8 +35,9 @@ def interrupted(site: Site) -> str:
         )
         again = ev.LaunchRequested(key=f"{id}-2", engine=first.engine, placement=first.placement)
         tx.append(id, [(2, again)], now - timedelta(minutes=40))
-        up = [ev.Launched(handle=again.key), ev.MachineUp(since=now - timedelta(minutes=35)), Claimed(host="node")]
-        tx.append(id, [(2, body) for body in (*up, Restored(checkpoint=None), CommandStarted())], now)
+        up = (ev.Launched(handle=again.key), ev.MachineUp(since=now - timedelta(minutes=35)))
+        tx.append(id, [*((2, body) for body in up), (2, Claimed(host="node")), (2, Restored(checkpoint=None))], now)
+        tx.append(id, [(2, CommandStarted())], now)
         tx.post(spent(1, "10", now - timedelta(hours=2), now, now, tags=Tags(id, "mia", "nlp", attempt=1)))
     return id
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.app.access import people
-from broker.app.policy import preview_tasks
+from broker.app.policy import preview_tasks, trial_documents
 from broker.app.wiring import Broker
 from broker.core.errors import StoreProblem
 from broker.server.page import policies
@@ -28,7 +28,7 @@ class Slow:
     """A preview that has taken its first step, and takes the next ones when it is told to."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun, self.told, self._preview = threading.Event(), threading.Event(), preview_tasks.preview
+        self.begun, self.told, self._preview = threading.Event(), threading.Event(), trial_documents.preview
         monkeypatch.setattr(preview_tasks, "preview", self)
         monkeypatch.setattr(policies, "_PATIENCE", 0.0)
 
