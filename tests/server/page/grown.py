@@ -7,22 +7,25 @@ from broker.app.access import people, tokens
 from broker.app.outside.documents import OverdueLaunch, record_overdue
 from broker.core.access.people import TeamRole, TokenScope
 from broker.core.events import events as ev
-from broker.core.events.agent_events import MetricsReported
+from broker.core.events.agent_events import CheckpointSaved, Claimed, CommandStarted, MetricsReported, Restored
 from broker.core.events.outcomes import Cause
 from broker.core.events.wait_reasons import MoneyEnded
+from broker.core.market.offers import CapacityType
 from broker.core.policy.approvals import Question
 from broker.core.purchases.purchase_events import Intended
 from broker.core.purchases.purchases import start_purchase
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
+from broker.ledger.entries import Tags
 from broker.market.suspicion import Suspicion
 from broker.procurement.money import ceiling_entries
 from tests.actors import ROOT
+from tests.focus_ledger import spent
 from tests.past import finished, offer, started
 from tests.server.world import POLICY, Company, submitted
 
-DAY = timedelta(days=1)
+DAY, HALF_AN_HOUR = timedelta(days=1), timedelta(minutes=30)
 SHOP = """\
   - {name: shop, purchases: {max_commitment: $9000, buyers: [mia, adam], approvers: [apple, tara, mia]}}
 """
@@ -141,3 +144,34 @@ def in_trouble(world: Company) -> dict[str, str]:
     budgets = active.files["test.yaml"].replace("guardrails:\n", f"{tiny}guardrails:\n")
     broker.store.activate_policy({"test.yaml": budgets}, by="adam")
     return jobs
+
+
+def interrupted(world: Company) -> str:
+    """A running job that was interrupted twice, saved a checkpoint each half an hour, and did 200 steps again; each of
+    its first two attempts cost $20."""
+    broker, now = world.broker, world.broker.clock.now()
+    begin = now - timedelta(hours=9)
+    id = started(broker.store, 7, begin, of="pretrain", on=CapacityType.SPOT, deadline=now + timedelta(hours=6))
+    with broker.store.writing() as tx:
+        for number, (ended, kind) in enumerate(((2, CapacityType.SPOT), (5, CapacityType.ON_DEMAND)), start=1):
+            view = tx.job(id)
+            assert view is not None
+            first, end = view.attempts[-1], begin + timedelta(hours=ended)
+            since = first.running_at or begin
+            for part in range(1, int((end - since) / HALF_AN_HOUR) + 1):
+                at, step = since + part * HALF_AN_HOUR, 400 * number + 100 * part
+                tx.append(id, [(number, CheckpointSaved(checkpoint=f"c{number}-{part}", step=step, size=10**9))], at)
+            lost = ev.AttemptEnded(cause=Cause.PREEMPTED, evidence="notice from the provider", step=1_000 * number)
+            tx.append(id, [(number, lost), (number, ev.MachineGone(gone_at=end))], end)
+            place = replace(offer(end), zone=f"there-{number}", capacity_type=kind)
+            again = ev.LaunchRequested(
+                key=f"{id}-{number + 1}", engine=first.engine, placement=replace(first.placement, offer=place)
+            )
+            tx.append(id, [(number + 1, again), (number + 1, ev.Launched(handle=again.key))], end + DAY / 200)
+            up = ev.MachineUp(since=end + DAY / 150)
+            tx.append(id, [(number + 1, up), (number + 1, Claimed(host="node"))], end + DAY / 150)
+            restored = Restored(checkpoint=f"c{number}-1", step=800 * number)
+            tx.append(id, [(number + 1, restored), (number + 1, CommandStarted())], end + DAY / 120)
+            tags = Tags(id, "user-7", "team-2", attempt=number)
+            tx.post(spent(number, "20", since, end, end, tags=tags))
+    return id

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.bench.bench_million import database
 from tests.server.page.chromium import CHROMIUM, QUIETLY, name_of, pages_of, serving, signed_in
-from tests.server.page.grown import grow, in_trouble, reported
+from tests.server.page.grown import grow, in_trouble, interrupted, reported
 from tests.server.world import Company, new_world, world_over
 
 HIGH = 900
@@ -43,6 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="pages with this in their names")
+    parser.add_argument("--readme", action="store_true", help="only a job's page, as page.png for the README")
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
@@ -54,10 +55,25 @@ def main() -> None:
             grow(world, range(6))
             reported(world)
             in_trouble(world)
+            job = interrupted(world)
             with serving(world) as address:
-                _all(world, address, camera)
+                if asked.readme:
+                    _readme(world, f"{address}/jobs/{job}", asked.folder)
+                else:
+                    _all(world, address, camera)
             world.broker.close()
     print(f"{camera.taken} pictures in {asked.folder}")
+
+
+def _readme(world: Company, url: str, folder: Path) -> None:
+    playwright: Any = import_module("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=QUIETLY)
+        size = {"width": 1280, "height": 900}
+        page = signed_in(browser, url.partition("/jobs/")[0], world.link("adam"), viewport=size, color_scheme="light")
+        page.goto(url)
+        page.screenshot(path=folder / "page.png")
+        browser.close()
 
 
 def _all(world: Company, url: str, camera: Camera) -> None:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from datetime import timedelta
 
 import pytest
 
@@ -10,53 +9,29 @@ from broker.app.access import sessions
 from broker.app.jobs import jobs
 from broker.app.jobs.logs import OutputFollower
 from broker.core.actors import Actor
-from broker.core.events import events as ev
-from broker.core.events.agent_events import Claimed, CommandStarted, Restored
-from broker.core.events.outcomes import Cause
-from broker.ledger.entries import Tags
 from broker.server.api import routes
-from tests.focus_ledger import spent
-from tests.past import started
 from tests.server.page.browsing import Site
-
-
-def interrupted(site: Site) -> str:
-    """A job whose first attempt reached step 100 for $10 and was preempted; the second began at step 0."""
-    broker = site.world.broker
-    now = broker.clock.now()
-    id = started(broker.store, 7, now - timedelta(hours=2))
-    with broker.store.writing() as tx:
-        view = tx.job(id)
-        assert view is not None
-        first = view.attempts[-1]
-        lost = ev.AttemptEnded(cause=Cause.PREEMPTED, evidence="<b>taken", step=100)
-        tx.append(
-            id, [(1, lost), (1, ev.MachineGone(gone_at=now - timedelta(minutes=50)))], now - timedelta(minutes=50)
-        )
-        again = ev.LaunchRequested(key=f"{id}-2", engine=first.engine, placement=first.placement)
-        tx.append(id, [(2, again)], now - timedelta(minutes=40))
-        up = (ev.Launched(handle=again.key), ev.MachineUp(since=now - timedelta(minutes=35)))
-        tx.append(id, [*((2, body) for body in up), (2, Claimed(host="node")), (2, Restored(checkpoint=None))], now)
-        tx.append(id, [(2, CommandStarted())], now)
-        tx.post(spent(1, "10", now - timedelta(hours=2), now, now, tags=Tags(id, "mia", "nlp", attempt=1)))
-    return id
+from tests.server.page.grown import interrupted
 
 
 def test_attempts_stand_on_one_axis_with_their_ends_and_costs(site: Site) -> None:
-    id = interrupted(site)
+    id = interrupted(site.world)
     page = site.of("adam").get(f"/jobs/{id}").text
     picture, _, table = page.partition('<svg class="timeline"')[2].partition("</svg>")
-    assert picture.count('<rect class="axis"') == picture.count('<rect class="waits"') == 2
-    assert picture.count('<line class="broke"') == 1, "the second attempt goes on"
+    assert picture.count('<rect class="axis"') == picture.count('<rect class="waits"') == 3
+    assert (picture.count('<rect class="spot"'), picture.count('<rect class="on-demand"')) == (2, 1)
+    assert picture.count('<line class="broke"') == 2, "the last attempt goes on"
+    assert picture.count("<circle") > 5
     assert '<line class="now"' in picture
-    newest, first = re.findall(r"<tr><td class=\"n\">(.*?)</tr>", table, re.DOTALL)[:2]
-    assert newest.startswith("2<")
-    assert "&lt;b&gt;taken" in first
-    assert "$10.00 cash" in first
+    assert '<line class="deadline"' in picture
+    newest, second, first = re.findall(r"<tr><td class=\"n\">(.*?)</tr>", table, re.DOTALL)[:3]
+    assert newest.startswith("3<")
+    assert "interrupted by the provider; notice from the provider" in first
+    assert "$20.00 cash" in second
     listed = site.world.get(f"/jobs/{id}/attempts", "adam").json()["attempts"]
-    assert [one["cost"]["cash"] for one in listed] == ["10.00", "0.00"]
-    assert [one["steps_redone"] for one in listed] == [0, 100]
-    assert '<td data-label="steps done again" class="n">100</td>' in newest
+    assert [one["cost"]["cash"] for one in listed] == ["20.00", "20.00", "0.00"]
+    assert [one["steps_redone"] for one in listed] == [0, 200, 400]
+    assert '<td data-label="steps done again" class="n">400</td>' in newest
     assert site.of("otto").get(f"/jobs/{id}").status_code == 404
 
 
