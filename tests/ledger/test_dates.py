@@ -60,9 +60,10 @@ def test_the_last_movement_with_a_rate_dates_all_that_is_held() -> None:
     assert held_burns([*entries, *held(Movement.RELEASE, 8, (0, 0), None)]) == {}
 
 
-def test_movements_without_a_rate_are_spread_and_the_longest_time_and_highest_rate_hold() -> None:
-    entries = held(Movement.HOLD, 10, (0, 5), None)
+def test_movements_without_a_rate_are_spread_to_the_latest_end_at_the_highest_rate() -> None:
+    entries = held(Movement.HOLD, 10, (0, 5), None)  # $10 in 5 h: $2 an hour
     assert held_burns(entries) == {MoneyKind.CASH: burn(10, (0, 5), 2)}
+    # $9 in 3 h are $3 an hour, the higher rate; $6 in 6 h are $1 an hour, but end later.
     assert held_burns([*entries, *held(Movement.TOP_UP, 9, (1, 4), None)]) == {MoneyKind.CASH: burn(19, (0, 5), 3)}
     assert held_burns([*entries, *held(Movement.TOP_UP, 6, (1, 7), None)]) == {MoneyKind.CASH: burn(16, (0, 7), 2)}
 

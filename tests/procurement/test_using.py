@@ -63,7 +63,7 @@ def test_a_launch_is_told_the_orders_of_its_offer() -> None:
     assert orders_of(paid_again, purchases, DURING) == (), "a reservation that nobody has bought yet"
 
 
-def test_it_is_there_for_its_period_alone() -> None:
+def test_a_purchase_is_available_in_its_period_only_and_a_savings_plan_never() -> None:
     purchase = held()
     times = (QUOTE.starts - timedelta(seconds=1), QUOTE.starts, QUOTE.ends)
     assert [len(available_purchases([purchase], at)) for at in times] == [0, 1, 0]

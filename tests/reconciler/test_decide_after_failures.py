@@ -31,7 +31,7 @@ def test_waits_double_up_to_five_minutes(failed: int, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("cause", [Cause.AGENT_DIED, Cause.MACHINE_LOST, Cause.FENCED])
-def test_what_died_without_having_saved_anything_waits_and_what_has_saved_something_goes_on(cause: Cause) -> None:
+def test_a_dead_attempt_is_retried_after_a_wait_unless_it_saved_a_checkpoint(cause: Cause) -> None:
     gone = ev.MachineGone(gone_at=NOW + timedelta(minutes=6))
     view = life(*UP, ended(cause), gone)
     assert isinstance(only(view, after=timedelta(minutes=6)), decide.Wait)
@@ -39,17 +39,17 @@ def test_what_died_without_having_saved_anything_waits_and_what_has_saved_someth
     assert isinstance(only(life(*UP, saved, ended(cause), gone), after=timedelta(minutes=7)), decide.Place)
 
 
-def test_what_was_taken_after_it_ran_goes_on_at_once_though_nothing_was_saved() -> None:
+def test_an_attempt_preempted_after_it_ran_is_retried_at_once_without_a_checkpoint() -> None:
     """The provider took it; its program is not to blame."""
     assert isinstance(only(life(*UP, ended(Cause.PREEMPTED), GONE), after=timedelta(minutes=6)), decide.Place)
 
 
-def test_what_was_taken_before_its_machine_was_up_waits() -> None:
+def test_an_attempt_preempted_before_its_machine_was_up_is_retried_after_a_wait() -> None:
     view = life(request(), ev.Launched(handle="h"), ended(Cause.PREEMPTED), ev.MachineGone(gone_at=NOW))
     assert isinstance(only(view, after=timedelta(minutes=3)), decide.Wait)
 
 
-def test_what_ran_however_shortly_goes_on_at_once() -> None:
+def test_an_attempt_preempted_after_seconds_of_work_is_retried_at_once() -> None:
     up = ev.MachineUp(since=NOW + timedelta(minutes=5, seconds=30))
     gone = ev.MachineGone(gone_at=NOW + timedelta(minutes=6))
     view = life(request(), ev.Launched(handle="h"), up, Claimed(), CommandStarted(), ended(Cause.PREEMPTED), gone)

@@ -109,10 +109,11 @@ def test_the_heading_promises_no_engine_where_there_is_none(gpubroker: Any) -> N
         assert done.startswith("No engine runs jobs on these offers") != has_engine
 
 
-def test_a_column_divides_where_an_engine_runs_jobs(gpubroker: Any) -> None:
-    """Each part begins again with its cheapest GPU-hour."""
+def test_offers_on_which_an_engine_runs_jobs_come_first(gpubroker: Any) -> None:
+    """Each part, those offers and the others, begins with its cheapest GPU-hour."""
     done = gpubroker("offers", "--gpu", "H100", "--offline", "--limit", "100")
     lines = [line for line in done.out.splitlines() if "H100:" in line and "on-demand" in line]
+    # Only rows of reference prices (``ref``), whose two cells after the capacity type are: runs jobs, $ per GPU-hour.
     parts = [re.split(r"on-demand +", line)[1].split()[:2] for line in lines if "  ref" in line]
     reached, others = ([float(usd[1:]) for word, usd in parts if word == answer] for answer in ("yes", "no"))
     assert [word for word, _ in parts] == ["yes"] * len(reached) + ["no"] * len(others)

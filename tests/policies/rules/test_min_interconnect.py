@@ -37,7 +37,9 @@ class TestMinInterconnect(RuleContract):
         ({"at_least": "nvlink", "from_gpus": 4}, 4, Interconnect.PCIE, Answer.DENY),
     ],
 )
-def test_how_strong(config: object, count: int, link: Interconnect | None, answer: Answer) -> None:
+def test_several_gpus_need_a_known_and_strong_link(
+    config: object, count: int, link: Interconnect | None, answer: Answer
+) -> None:
     machine = placement(count=count, interconnect=link)
 
     for kind in (ActionKind.LAUNCH, ActionKind.CONTINUE):

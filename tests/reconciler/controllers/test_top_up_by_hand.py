@@ -97,7 +97,7 @@ def test_what_costs_nothing_needs_nothing() -> None:
     assert needed(lives_on(12, rate=Money.ZERO)) is None
 
 
-def test_what_is_used_up_faster_than_was_judged_is_dated_anew() -> None:
+def test_a_hold_that_is_used_up_faster_than_judged_gets_new_dates() -> None:
     """$24 were judged for 2 h 24 min at $10; they last two hours, of which one lies before the end of a period."""
     slow = burning(144, Money.usd(10))
     about = {"judged": slow, "judged_until": slow.end, "edges": (NOW + HOUR,)}
