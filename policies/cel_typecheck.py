@@ -204,10 +204,10 @@ class _Parser:
         self.depth -= 1
         return result
 
-    def joined(self, one: str, other: str, at: int) -> str:
-        if one != other:
-            self.stop(f"both outcomes need the same type; got {_describe(one)} and {_describe(other)}", at)
-        return one
+    def joined(self, left: str, right: str, at: int) -> str:
+        if left != right:
+            self.stop(f"both outcomes need the same type; got {_describe(left)} and {_describe(right)}", at)
+        return left
 
     def binary(self, level: int) -> str:
         if level == len(_LEVELS):

@@ -119,7 +119,7 @@ class ActivePolicies:
         approvals (`Facts.grants`) are not requested again. A running job cannot wait for an approval: a guardrail with
         ``action: ask`` stops it, unless an approver approved it.
         """
-        verdicts = self._said(action, facts)
+        verdicts = self._rule_verdicts(action, facts)
         if self._exempting:
             verdicts = [self._with_exception(verdict, action) for verdict in verdicts]
         if self.warning:
@@ -178,7 +178,7 @@ class ActivePolicies:
             return verdict
         return replace(verdict, approvers=restrict_to(verdict.approvers, self._members))
 
-    def _said(self, action: Action, facts: Facts) -> Sequence[Verdict]:
+    def _rule_verdicts(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         if not self.conditions:
             return [rule.judge(action, facts) for rule in self.every_rule]
         values = Variables(action, facts, self._groups)

@@ -32,10 +32,10 @@ class Failures:
     def __init__(self) -> None:
         self._errors: list[BrokerError] = []
 
-    def kept(self, found: Iterable[T]) -> Iterator[T]:
+    def until_failure(self, items: Iterable[T]) -> Iterator[T]:
         """The items up to the first failure, which is recorded."""
         try:
-            yield from found
+            yield from items
         except BrokerError as error:
             self._errors.append(error)
 

@@ -276,13 +276,13 @@ class Nebius:
         seen_regions = set[str]()
         for tenant in [row.metadata.id for row in calls.tenants()]:
             stock = yield from _stock(calls, tenant, failures)
-            for project in failures.kept(calls.projects(tenant)):
+            for project in failures.until_failure(calls.projects(tenant)):
                 region = project.spec.region
                 if not region:
                     yield SkippedRow("no_region", f"project {short(project.metadata.id)}")
                 elif region not in seen_regions:  # prices are a region's, not a project's
                     seen_regions.add(region)
-                    yield from failures.kept(self._in_region(calls, region, project.metadata.id, stock))
+                    yield from failures.until_failure(self._in_region(calls, region, project.metadata.id, stock))
 
     def _in_region(
         self, calls: NebiusCalls, region: str, project: str, stock: Mapping[tuple[str, str, str], Any]

@@ -51,7 +51,7 @@ def unseal(document: Mapping[str, Any], key: str) -> dict[str, str]:
         digest = hmac.new(check, box, hashlib.sha256).hexdigest()
         if not hmac.compare_digest(digest.encode(), str(document["check"]).encode("utf-8", "replace")):
             raise BadDocument(f"{FILE} is not by the broker for this attempt")
-        return _credentials(json.loads(_xor_with_keystream(box, cipher)))
+        return _read_credentials(json.loads(_xor_with_keystream(box, cipher)))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadDocument(f"{FILE} cannot be read: {error}") from None
 
@@ -68,7 +68,7 @@ def _xor_with_keystream(content: bytes, key: bytes) -> bytes:
     return bytes(byte ^ mask for byte, mask in zip(content, stream))
 
 
-def _credentials(values: Mapping[str, Any]) -> dict[str, str]:
+def _read_credentials(values: Mapping[str, Any]) -> dict[str, str]:
     fields = next((key for key in (_S3_KEYS, _AZURE_KEYS) if key[0] in values), _GCS_KEYS)
     credentials = {name: values[name] for name in (*fields, *(key for key in (_READ_KEY,) if key in values))}
     if not all(isinstance(value, str) for value in credentials.values()):
@@ -83,7 +83,7 @@ class NodeAccess:
     def __init__(self, text: str) -> None:
         """``text``: the value of `ACCESS_VARIABLE`. Raises BadDocument."""
         try:
-            self._now = _credentials(json.loads(text))
+            self._now = _read_credentials(json.loads(text))
         except (KeyError, TypeError, ValueError) as error:
             raise BadDocument(f"{ACCESS_VARIABLE}: {error!r}") from None
         self._lock = threading.Lock()
@@ -91,13 +91,13 @@ class NodeAccess:
 
     def __call__(self) -> dict[str, Any]:
         """The credentials in the form of obstore's ``credential_provider``, which is called again when they expire."""
-        return self._given(None)
+        return self._credentials(None)
 
     def beside(self, name: str) -> Callable[[], dict[str, Any]]:
         """A credential provider for the folder of that name next to the job's."""
-        return lambda: self._given(name)
+        return lambda: self._credentials(name)
 
-    def _given(self, name: str | None) -> dict[str, Any]:
+    def _credentials(self, name: str | None) -> dict[str, Any]:
         with self._lock:
             now = dict(self._now)
         read_signatures = json.loads(now.pop(_READ_KEY, "{}"))

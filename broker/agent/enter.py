@@ -135,7 +135,7 @@ def _relay(process: subprocess.Popen[bytes], at: GuardedCommand, visit: Visit, o
                             return
             if moved != reported and time.monotonic() - reported_at >= _REPORT_EVERY:
                 reported, reported_at = moved, time.monotonic()
-                visit.moved(moved)
+                visit.record_bytes(moved)
     end_process(process)
 
 

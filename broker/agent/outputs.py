@@ -143,7 +143,7 @@ class Outputs:
 
     def start(self) -> None:
         """Treat the present files as inputs: they count as results only if they change."""
-        results, self._left_out = self._found()
+        results, self._left_out = self._outputs_on_disk()
         self._initial = {path: result.entry for path, result in results.items()}
         self._thread.start()
 
@@ -187,7 +187,7 @@ class Outputs:
     def _pass(self, *, last: bool) -> bool:
         """One scan and its uploads. False if something has to be repeated."""
         try:
-            results, left_out = self._found()
+            results, left_out = self._outputs_on_disk()
             self._report_left_out(left_out)
             due = [path for path, result in results.items() if self._is_due(path, result.entry, last=last)]
             self._last = {path: result.entry for path, result in results.items()}
@@ -268,7 +268,7 @@ class Outputs:
             update(piece)
             yield piece
 
-    def _found(self) -> tuple[dict[str, _OutputOnDisk], set[str]]:
+    def _outputs_on_disk(self) -> tuple[dict[str, _OutputOnDisk], set[str]]:
         """All results by path; on a conflict, those of `$GPUBROKER_OUTPUT_DIR` count. And what cannot be kept, with the
         reasons."""
         left_out: set[str] = set()

@@ -37,8 +37,8 @@ class CheckpointPromise:
         self._began: tuple[datetime, float] | None = None
         self._said = False
 
-    def begun(self) -> None:
-        """The command has started."""
+    def start(self) -> None:
+        """Record that the command has started."""
         self._began = self._clock.now(), time.monotonic()
 
     def look(self, *, ended: bool = False) -> None:

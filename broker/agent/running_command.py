@@ -58,7 +58,7 @@ class Visit:
         self._write()
         _touch(folder)
 
-    def moved(self, total: int) -> None:
+    def record_bytes(self, total: int) -> None:
         """Record the number of bytes transferred over the connection so far."""
         self._own = EnteredProgram(self._own.pid, self._own.born, total, self._own.terminal)
         self._write()

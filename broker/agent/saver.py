@@ -202,7 +202,7 @@ class Saver:
             self._waiting.setdefault(checkpoint, time.monotonic())
         self._writes = True
         self._place = place
-        self._scanner.saved(finished)
+        self._scanner.mark_saved(finished)
 
     def _upload(self, checkpoint: str, entry: DiskEntry, total: int) -> SavedFile:
         """Upload one entry of a checkpoint of which ``total`` bytes are uploaded."""

@@ -132,9 +132,9 @@ class Scanner:
             with contextlib.suppress(OSError):
                 self._record(name, self._look(name))
 
-    def saved(self, one: FinishedCheckpoint) -> None:
+    def mark_saved(self, checkpoint: FinishedCheckpoint) -> None:
         """Mark the content of this checkpoint as saved."""
-        for member in one.members:
+        for member in checkpoint.members:
             self._record(member.name, member.entries)
             self._moved.discard(member.name)
 

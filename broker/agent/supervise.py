@@ -289,7 +289,7 @@ class Attempt:
 
     def _command_started(self, command: Command) -> None:
         self._journal.append("command_started")
-        self._promise.begun()
+        self._promise.start()
         if self._spec.session is not None and self._rank == 0:
             self._watch = SessionWatch(self._spec, self._scratch, self._clock, command.guard, self._inbox.put)
 

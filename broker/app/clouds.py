@@ -83,7 +83,10 @@ def doctor_findings(broker: Broker) -> Iterator[DoctorFinding]:
         missing = missing_for(broker, name)
         facts = {"cloud": name, "missing": [finding.area for finding in missing]}
         if missing:
-            lines = [f"jobs on {CLOUDS[name].title} lack:", *(f"{one.message}: {one.fix}" for one in missing)]
+            lines = [
+                f"jobs on {CLOUDS[name].title} lack:",
+                *(f"{finding.message}: {finding.fix}" for finding in missing),
+            ]
             yield DoctorFinding(
                 "cloud", Health.NOTE, "\n  ".join(lines), f"each as said, or: gpubroker setup {name}", facts
             )
@@ -96,7 +99,7 @@ def doctor_findings(broker: Broker) -> Iterator[DoctorFinding]:
 
 def _has_login(broker: Broker, name: str) -> bool:
     try:
-        return any(one.found for one in describe_provider(broker, name).logins)
+        return any(login.found for login in describe_provider(broker, name).logins)
     except BrokerError:  # `provider_findings` tells it
         return False
 
@@ -180,7 +183,7 @@ def quota_findings(broker: Broker, name: str) -> Iterator[DoctorFinding]:
         if offer.engine and offer.accelerator and not (offer.reference or offer.term_months)
     ]
     refused = [offer for offer in sold if offer.availability is Availability.NO_QUOTA]
-    if refused and all(one.availability in (Availability.NO_QUOTA, Availability.UNAVAILABLE) for one in sold):
+    if refused and all(offer.availability in (Availability.NO_QUOTA, Availability.UNAVAILABLE) for offer in sold):
         (reason, _), *_ = Counter(offer.unavailable_because for offer in refused).most_common(1)
         page = getattr(broker.provider(name), "quota_page", "its console")
         message = f"the account's quotas allow no GPU machine ({reason})"

@@ -57,7 +57,7 @@ class PeriodOptions:
     period: Annotated[str | None, typer.Option("--period", metavar="NAME", help=PERIOD_HELP)] = None
     timezone: Timezone = None
 
-    def wanted(self, now: datetime) -> ReportPeriod:
+    def report_period(self, now: datetime) -> ReportPeriod:
         """Raises `InvalidInput`."""
         from broker.app.billing.months import ReportPeriod
 
@@ -135,7 +135,7 @@ class RowFilter:
             "--where",
             "-w",
             metavar="KEY=VALUE,…",
-            autocompletion=self._completed,
+            autocompletion=self._complete,
             help=f"Only rows with these values. Keys: {keys}. {next(patterns, '')}A repeated key means or.",
         )
 
@@ -164,7 +164,7 @@ class RowFilter:
         hint = f"keys: {', '.join(self._keys)}; several values: {first_key}=A,{first_key}=B"
         return InvalidInput(message, where="--where", hint=hint)
 
-    def _completed(self, context: typer.Context, incomplete: str) -> list[str]:
+    def _complete(self, context: typer.Context, incomplete: str) -> list[str]:
         preceding, comma, term = incomplete.rpartition(",")
         key, equals, value = term.partition("=")
         if equals:

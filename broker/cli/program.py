@@ -194,10 +194,10 @@ def run(arguments: Sequence[str], registries: Callable[[], Registries], actor: A
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
-        terminal.stopped()
+        terminal.print_stopped()
         return 130
     except BrokenPipeError as error:
-        return terminal.cut_off() or terminal.crashed(error)
+        return terminal.cut_off() or terminal.print_crash(error)
     except OSError as error:  # stdout cannot be written, so an error cannot be printed as a document
         return terminal.unwritable(error)
     except SystemExit as end:
@@ -217,11 +217,11 @@ def _run_command(terminal: Terminal, arguments: Sequence[str]) -> int:
     except BrokerError as error:
         return terminal.refuse(error)
     except TyperException as error:
-        return terminal.misused(error, _command_path(_root_command(), arguments))
+        return terminal.print_usage_error(error, _command_path(_root_command(), arguments))
     except typer.Abort:  # Ctrl-C or end of input at a question
         terminal.say("Stopped. Nothing was changed.")
         return 130
     except Escaped as escaped:
         raise escaped.__cause__ or escaped from None
     except Exception as error:  # noqa: BLE001  # last resort: print one sentence, write the traceback to the log file
-        return terminal.crashed(error)
+        return terminal.print_crash(error)

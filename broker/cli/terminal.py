@@ -123,7 +123,7 @@ class Terminal:
         with self.err.status(text) if self.err.is_terminal else nullcontext():
             return call(*args, **kwargs)
 
-    def stopped(self) -> None:
+    def print_stopped(self) -> None:
         """Print that Ctrl-C ended the command; also if a change may have been made at the server."""
         server = self.__dict__.get("server")
         if server is None or not server.changing:
@@ -263,14 +263,14 @@ class Terminal:
             self.say(error_text(error))
         return error.exit_code
 
-    def misused(self, error: TyperException, command: str) -> int:
+    def print_usage_error(self, error: TyperException, command: str) -> int:
         """Print a usage error of the command. Returns the exit code."""
         if type(error).__name__ == "NoArgsIsHelpError":
             self.out.print(error.format_message(), end="", highlight=False)
             return 2
         return self.refuse(usage_error(error, command))
 
-    def crashed(self, error: Exception) -> int:
+    def print_crash(self, error: Exception) -> int:
         """Write the traceback to the log file and print one sentence. Returns the exit code."""
         log_path = keep_traceback(error)
         sentence = BrokerError(

@@ -224,7 +224,7 @@ class _TreeExpander:
             name = key.value
             if name == "<<" and _is_plain(key):
                 for base in value.value if isinstance(value, SequenceNode) else [value]:
-                    merged = {**self._merged(base, path), **merged}
+                    merged = {**self._merge(base, path), **merged}
                 continue
             if name in own:
                 first = self.keys[(*path, name)][0]
@@ -233,7 +233,7 @@ class _TreeExpander:
             self.keys[(*path, name)] = _place_of(key)
         return {**merged, **own}
 
-    def _merged(self, base: Node, path: Path) -> dict[str, Node]:
+    def _merge(self, base: Node, path: Path) -> dict[str, Node]:
         if not isinstance(base, MappingNode):
             self.stop("'<<' merges a mapping that was given a name with '&' before", base.start_mark)
         self.count += len(base.value)

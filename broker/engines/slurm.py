@@ -115,7 +115,7 @@ class SlurmEngine:
         return self._remember(slot, key, min(rows, key=lambda row: int(row.number)).number)
 
     def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
-        observations = {handle: self._known(handle) for handle in handles}
+        observations = {handle: self._observe_without_query(handle) for handle in handles}
         if any(observation is None for observation in observations.values()):
             rows = {row.number: row for row in own_jobs()}
             for handle in [handle for handle, observation in observations.items() if observation is None]:
@@ -204,7 +204,7 @@ class SlurmEngine:
         handle = f"slurm:{self._name()}:{number}:{key}"
         return str(slot.keep_first("job.json", {"handle": handle})["handle"])
 
-    def _known(self, handle: str) -> Observation | None:
+    def _observe_without_query(self, handle: str) -> Observation | None:
         """The observation of a handle that needs no query: invalid, of another cluster, or gone; else None."""
         parts = _HANDLE.fullmatch(handle)
         if parts is None:

@@ -195,7 +195,7 @@ class Balance:
 def cash_sums(balances: Mapping[MoneyKind, Balance]) -> tuple[Money, Money]:
     """The spend and the hold of a job (USD) without the use of capacity that was paid earlier."""
     paid = [balance for kind, balance in balances.items() if kind is not MoneyKind.AMORTISED]
-    return sum((one.spent for one in paid), Money.ZERO), sum((one.held for one in paid), Money.ZERO)
+    return sum((balance.spent for balance in paid), Money.ZERO), sum((balance.held for balance in paid), Money.ZERO)
 
 
 def balances(entries: Iterable[Entry]) -> Mapping[MoneyKind, Balance]:

@@ -240,7 +240,7 @@ def without_exclusion(reason: Reason, job: Job) -> Job | None:
     if reason not in _LIMITS:
         return None
     limits, machine = _LIMITS[reason]
-    machines = tuple(one.model_copy(update=machine) for one in job.resources)
+    machines = tuple(request.model_copy(update=machine) for request in job.resources)
     return job.model_copy(update={"constraints": job.constraints.model_copy(update=limits), "resources": machines})
 
 

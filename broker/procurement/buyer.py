@@ -195,11 +195,11 @@ class CapacityBuyer:
             return self._look_for(purchase, str(error))
         except (RetryLater, AskAPerson, GiveUp, TryAnotherOffer) as error:
             if not purchase.repeats:
-                return self._refused(purchase, error)
+                return self._record_refusal(purchase, error)
             return self._look_for(purchase, str(error))  # the first call may have succeeded
         return self._write(self._store.purchase(purchase.id), ev.OrderTaken(order=order))
 
-    def _refused(self, purchase: Purchase, error: BrokerError) -> Purchase:
+    def _record_refusal(self, purchase: Purchase, error: BrokerError) -> Purchase:
         """Record that the provider refused the first call of an order: nothing was bought."""
         if isinstance(error, GiveUp | TryAnotherOffer):
             return self._fail(purchase, ev.NotBought.PROVIDER_REFUSED, str(error))
@@ -234,13 +234,13 @@ class CapacityBuyer:
         too_late = now >= min(first_sent + seller.repeats_for, purchase.quote.ends - _MIN_PERIOD)
         if purchase.repeats >= _MAX_REPEATS or too_late or now < last_sent + _REPEAT_DELAY:
             return current
-        repeated = self._repeated(purchase)
+        repeated = self._record_repetition(purchase)
         if repeated.state is not PurchaseState.ORDERING or repeated.seq != purchase.seq + 1:
             return repeated  # another process was faster
         return self._send(repeated, seller)
 
     @_unless_changed
-    def _repeated(self, tx: StoreWriter, purchase: Purchase) -> Purchase:
+    def _record_repetition(self, tx: StoreWriter, purchase: Purchase) -> Purchase:
         """Record that the order is sent again, if the policies in force still agree; otherwise it stays unanswered."""
         judgment = judge_again(purchase, purchase.quote, self._policy(tx), tx, self._clock.now())
         if judgment.answer is Answer.DENY or not purchase.asking(judgment.questions).agreed:
@@ -283,10 +283,10 @@ class CapacityBuyer:
             case OrderState.OVER if order.billed_from is None and not purchase.quote.paid_upfront:
                 return self._fail(purchase, ev.NotBought.PROVIDER_REFUSED, order.word)
             case _:
-                return self._paid(purchase, order)
+                return self._record_payment(purchase, order)
 
     @_unless_changed
-    def _paid(self, tx: StoreWriter, purchase: Purchase, order: Order) -> Purchase:
+    def _record_payment(self, tx: StoreWriter, purchase: Purchase, order: Order) -> Purchase:
         now, charged = self._clock.now(), purchase.quote.paid_upfront
         number = tx.add_holding(_holding(purchase, order, charged), by=purchase.user, at=now)
         tx.post(payment_entries(purchase, charged, now))

@@ -208,7 +208,9 @@ def _idle_step(view: JobView, now: datetime, billed: timedelta, *, holds: bool, 
 def _is_frozen(view: JobView) -> bool:
     """Whether a freeze keeps the job from starting. Its money is free for others until then."""
     waiting = view.waiting
-    return isinstance(waiting, wait_reasons.PolicyDenies) and any(one.code == "frozen" for one in waiting.objections)
+    return isinstance(waiting, wait_reasons.PolicyDenies) and any(
+        objection.code == "frozen" for objection in waiting.objections
+    )
 
 
 def _running_step(

@@ -100,12 +100,12 @@ class Launching(Controller):
         if (abandoned := self._abandoned.get(attempt.key)) is not None:
             return self._abandon(view, attempt, *abandoned)
         if (finished := self._ports.calls.taken(attempt.key, Purpose.LAUNCH)) is not None:
-            return self._launched(view, attempt, finished)
+            return self._record_outcome(view, attempt, finished)
         if self._ports.calls.under_way(attempt.key):
             return False
         try:
             engine = self._ports.engines(attempt.engine)
-            preparation = self._prepared(view, attempt, engine)
+            preparation = self._prepare(view, attempt, engine)
             if preparation is None:
                 return False
             if preparation.value is not None:
@@ -129,9 +129,9 @@ class Launching(Controller):
                 raise _hide_secrets(error, Mask(secrets.values())) from None
 
         outcome = self._ports.calls.make(attempt.engine, attempt.key, Purpose.LAUNCH, make)
-        return outcome is not None and self._launched(view, attempt, outcome)
+        return outcome is not None and self._record_outcome(view, attempt, outcome)
 
-    def _prepared(self, view: JobView, attempt: AttemptView, engine: Engine) -> CallOutcome | None:
+    def _prepare(self, view: JobView, attempt: AttemptView, engine: Engine) -> CallOutcome | None:
         """The handle of an attempt that the engine already knows; otherwise writes its run folder.
 
         None while that call runs. Raises its error.
@@ -149,7 +149,7 @@ class Launching(Controller):
             raise preparation.error
         return preparation
 
-    def _launched(self, view: JobView, attempt: AttemptView, outcome: CallOutcome) -> bool:
+    def _record_outcome(self, view: JobView, attempt: AttemptView, outcome: CallOutcome) -> bool:
         """Record the outcome of the call.
 
         Without a handle and an error, the call was not made: the judgment was no longer valid. An engine that fails

@@ -236,12 +236,12 @@ class Reconciler:
         """Take the steps, and run the judges if they changed nothing. Returns whether to decide again."""
         changed = False
         for step in steps:
-            changed |= self._tried(partial(self._take, step), context, type(step).__name__.lower())
+            changed |= self._try_step(partial(self._take, step), context, type(step).__name__.lower())
         for judge in () if self._recording.delays_judges(context.view.id) else self._judges:
-            changed = changed or self._tried(partial(self._agenda.ask, judge), context, "judging what runs")
+            changed = changed or self._try_step(partial(self._agenda.ask, judge), context, "judging what runs")
         return changed
 
-    def _tried(self, step: Callable[[JobContext], bool], context: JobContext, action: str) -> bool:
+    def _try_step(self, step: Callable[[JobContext], bool], context: JobContext, action: str) -> bool:
         """Whether the call changed the job, or failed because the job had changed: the only code that handles
         `StaleJobView`.
         """

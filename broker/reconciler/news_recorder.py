@@ -87,7 +87,7 @@ class NewsRecorder:
         the jobs cannot be read.
         """
         noted, self._noted = list(self._noted.values()), {}
-        written = self._written(noted, now)
+        written = self._record_all(noted, now)
         for news in noted:
             for then in news.then:
                 try:
@@ -98,15 +98,15 @@ class NewsRecorder:
             self._worklist.took({news.view.id: written.get(news.view.id) for news in noted})
         return {news.view.id: news.view for news in noted}
 
-    def _written(self, noted: Sequence[NotedNews], now: datetime) -> dict[str, JobView]:
+    def _record_all(self, noted: Sequence[NotedNews], now: datetime) -> dict[str, JobView]:
         """Record all together; if that fails, each alone, until the store refuses `_REFUSALS` in a row."""
-        written, error = self._tried(noted, now)
+        written, error = self._try_write(noted, now)
         if error is None:
             return written
         refusals = 0
         for news in noted:
             if refusals < _REFUSALS:
-                alone, error = self._tried([news], now) if len(noted) > 1 else ({}, error)
+                alone, error = self._try_write([news], now) if len(noted) > 1 else ({}, error)
                 written |= alone
                 refusals = refusals + 1 if isinstance(error, StoreProblem) else 0
                 if error is None:
@@ -115,7 +115,7 @@ class NewsRecorder:
             self._failed.add(news.view.id)
         return written
 
-    def _tried(self, noted: Sequence[NotedNews], now: datetime) -> tuple[dict[str, JobView], Exception | None]:
+    def _try_write(self, noted: Sequence[NotedNews], now: datetime) -> tuple[dict[str, JobView], Exception | None]:
         try:
             written = self._write(noted, now) if noted else {}
         except Exception as error:  # noqa: BLE001  # whose error it is, shows when each is recorded alone

@@ -94,11 +94,11 @@ class Outbox:
             failed = and_(NoticeRow.delivered_at.is_(None), NoticeRow.error != "", NoticeRow.target.in_(targets))
             return connection.execute(update(NoticeRow).where(failed).values(next_try=to_micros(at), tries=0)).rowcount
 
-    def delivered(self, dispatch: Dispatch, at: datetime) -> None:
+    def mark_delivered(self, dispatch: Dispatch, at: datetime) -> None:
         """Record that the alert was sent."""
         self._settle(dispatch, {"delivered_at": to_micros(at), "next_try": None, "error": ""})
 
-    def failed(self, dispatch: Dispatch, error: str, next_try: datetime | None) -> None:
+    def mark_failed(self, dispatch: Dispatch, error: str, next_try: datetime | None) -> None:
         """Record that sending failed; retry at ``next_try`` (UTC); None: give up."""
         self._settle(dispatch, {"error": error, "next_try": None if next_try is None else to_micros(next_try)})
 

@@ -208,7 +208,7 @@ class Budget(BoundRule[BudgetTerms]):
                 budget=self.name,
                 asked=total,
             )
-        if exceeded := self._exceeded(action, facts, shares):
+        if exceeded := self._full_periods(action, facts, shares):
             return self._objection(action, *exceeded[0], total)
         return allow(self, "fits", f"{total} fits", budget=self.name, asked=total, limit=self.config.amount)
 
@@ -219,12 +219,12 @@ class Budget(BoundRule[BudgetTerms]):
                 of=use.period_start.astimezone(UTC).isoformat(),
                 value=(use.spent + use.held + share).micros,
             )
-            for use, share in self._exceeded(
+            for use, share in self._full_periods(
                 action, facts, _shares(action.dated(self.config.counts), facts.budgets.get(self._id(action), ()))
             )
         )
 
-    def _exceeded(self, action: Action, facts: Facts, shares: Sequence[Money]) -> list[tuple[BudgetUse, Money]]:
+    def _full_periods(self, action: Action, facts: Facts, shares: Sequence[Money]) -> list[tuple[BudgetUse, Money]]:
         """Each period without room: its use without the job's own holds, and the job's share. ``shares``: the job's
         share of every period.
         """

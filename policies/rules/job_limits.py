@@ -28,7 +28,7 @@ class JobLimit(BoundRule[ConfigT], Generic[ConfigT, T]):
         """The limit, the job's total until now, and its largest possible total (None if unknown)."""
 
     @abstractmethod
-    def _printed(self, *figures: T) -> list[str]:
+    def _print_figures(self, *figures: T) -> list[str]:
         """Several values in comparable form."""
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
@@ -43,13 +43,13 @@ class JobLimit(BoundRule[ConfigT], Generic[ConfigT, T]):
             within, total = in_all <= limit, in_all
             (code, says), hint = self.passes, f"; set a lower {self.key} in the job file"
         if within:
-            return allow(self, "within_limit", f"at most {self._printed(limit)[0]} per job")
-        may, at_most = self._printed(total, limit)
+            return allow(self, "within_limit", f"at most {self._print_figures(limit)[0]} per job")
+        may, at_most = self._print_figures(total, limit)
         figures = {self.figure: self._figure(total), "limit": self._figure(limit)}
         return deny(self, code, f"{says} {may}; the limit is {at_most} per job{hint}", **figures)
 
     def _figure(self, figure: T) -> object:
-        return figure if isinstance(figure, Money) else self._printed(figure)[0]
+        return figure if isinstance(figure, Money) else self._print_figures(figure)[0]
 
 
 class Amount(PolicyValue[Limit]):
@@ -66,7 +66,7 @@ class MaxJobCost(JobLimit[Amount, Money]):
     def _figures(self, action: Action) -> tuple[Money, Money, Money | None]:
         return self.config.root, action.spent, None if action.hold is None else total_of(action)
 
-    def _printed(self, *figures: Money) -> list[str]:
+    def _print_figures(self, *figures: Money) -> list[str]:
         return round_distinct(*figures)
 
 
@@ -84,5 +84,5 @@ class MaxJobDuration(JobLimit[Length, timedelta]):
     def _figures(self, action: Action) -> tuple[timedelta, timedelta, timedelta | None]:
         return self.config.root, action.elapsed, max_run_time(action)
 
-    def _printed(self, *figures: timedelta) -> list[str]:
-        return [duration_text(one) for one in figures]
+    def _print_figures(self, *figures: timedelta) -> list[str]:
+        return [duration_text(duration) for duration in figures]

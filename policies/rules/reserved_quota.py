@@ -55,7 +55,7 @@ class ReservedQuota(BoundRule[Shares]):
         placement = action.placement
         if placement is None or not starts_attempt(action):
             return allow(self, "starts_none", "applies to starts")
-        if not self._shared(placement.offer.capacity_type, placement.offer.accelerator):
+        if not self._shares_quota(placement.offer.capacity_type, placement.offer.accelerator):
             return allow(self, "not_shared", "is not shared capacity")
         team = action.job.team
         limit = self._limit(team)
@@ -85,7 +85,7 @@ class ReservedQuota(BoundRule[Shares]):
         return sum(
             attempt.gpus
             for attempt in self._others.beside(action, facts).attempts
-            if attempt.team == action.job.team and self._shared(attempt.capacity_type, attempt.accelerator)
+            if attempt.team == action.job.team and self._shares_quota(attempt.capacity_type, attempt.accelerator)
         )
 
     @cached_property
@@ -96,7 +96,7 @@ class ReservedQuota(BoundRule[Shares]):
         others = self.config.others or 0
         return others if team is None else self.config.gpus.get(team, others)
 
-    def _shared(self, kind: CapacityType | None, accelerator: str | None) -> bool:
+    def _shares_quota(self, kind: CapacityType | None, accelerator: str | None) -> bool:
         return (
             kind in self.config.capacity_types
             and accelerator is not None

@@ -124,10 +124,10 @@ class AwsAccount:
                 yield from region_data.held
             if reserved and self.settings.savings_plans:
                 rates = plan_rates(self.login, REGIONS[0], self.regions, self.types, self.clock.now())
-                for rate in self.failures.kept(rates):
+                for rate in self.failures.until_failure(rates):
                     yield rate if isinstance(rate, SkippedRow) else rate.offer
             if listed:
-                for row in self._listed(threads):
+                for row in self._listed_offers(threads):
                     yield _apply_region_data(row, data_by_region) if isinstance(row, Offer) else row
 
     def _region(self, region: str, *, reserved: bool, on_spot: bool) -> _AwsRegion | None:
@@ -137,18 +137,18 @@ class AwsAccount:
         prices: tuple[Offer | SkippedRow, ...] = ()
         if on_spot:
             spot_rows = spot.spot_prices(self.login, region, self.types, self.clock.now(), zones)
-            prices = tuple(self.failures.kept(spot_rows))
+            prices = tuple(self.failures.until_failure(spot_rows))
         held: tuple[Offer | SkippedRow, ...] = ()
         if reserved:
-            reservations = self.failures.kept(holdings.capacity_reservations(self.login, region))
+            reservations = self.failures.until_failure(holdings.capacity_reservations(self.login, region))
             held = tuple(holdings.reservation_offers(reservations, self.clock.now()))
         offered = self.failures.result(partial(spot.offered_types, self.login, region, self.types), None)
-        quotas = tuple(self.failures.kept(read_quotas(self.login, region))) if self.settings.quotas else ()
+        quotas = tuple(self.failures.until_failure(read_quotas(self.login, region))) if self.settings.quotas else ()
         return _AwsRegion(prices, held, offered, quotas)
 
     def _spot(self, data_by_region: Mapping[str, _AwsRegion], threads: ThreadPoolExecutor) -> OfferRows:
         advice: list[spot.SpotAdvisorEntry] = []
-        for entry in self.failures.kept(spot.read_advice(self.settings, self.clock, self.regions)):
+        for entry in self.failures.until_failure(spot.read_advice(self.settings, self.clock, self.regions)):
             if isinstance(entry, SkippedRow):
                 yield entry
             else:
@@ -174,7 +174,7 @@ class AwsAccount:
             for pool, score in scores.items()
         }
 
-    def _listed(self, threads: ThreadPoolExecutor) -> OfferRows:
+    def _listed_offers(self, threads: ThreadPoolExecutor) -> OfferRows:
         prices = self.settings.prices
         if prices == "list" or (prices == "auto" and "price_list_url" in self.settings.model_fields_set):
             yield from self._bulk()
@@ -207,7 +207,7 @@ class AwsAccount:
         login."""
         for region in self.regions:
             if self.settings.regions or region in KEYLESS_REGIONS:
-                yield from self.failures.kept(self.bulk.offers(region))
+                yield from self.failures.until_failure(self.bulk.offers(region))
 
 
 def _apply_region_data(offer: Offer, data_by_region: Mapping[str, _AwsRegion]) -> Offer:

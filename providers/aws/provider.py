@@ -187,10 +187,10 @@ class Aws:
         regions = self._regions(query, KEYLESS_REGIONS)
         if _wants(query, *_LISTED):
             for region in regions:
-                yield from failures.kept(self._list.offers(region))
+                yield from failures.until_failure(self._list.offers(region))
         if _wants(query, CapacityType.SPOT):
             now = self._clock.now()
-            for advice in failures.kept(spot.read_advice(self._settings, self._clock, regions)):
+            for advice in failures.until_failure(spot.read_advice(self._settings, self._clock, regions)):
                 if isinstance(advice, SkippedRow):
                     yield advice
                 else:
@@ -243,7 +243,7 @@ class Aws:
     ) -> Iterator[T]:
         login, failures = self._need_login(), Failures()
         for region in (self._settings.regions or REGIONS) if regions is None else regions:
-            yield from failures.kept(fetch(login, region))
+            yield from failures.until_failure(fetch(login, region))
         failures.raise_any()
 
     def _find_login(self) -> AwsLogin | None:

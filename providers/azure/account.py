@@ -95,7 +95,7 @@ def placement_scores(login: AzureLogin, regions: tuple[str, ...], sizes: tuple[s
         "availabilityZones": False,
     }
     try:
-        answer = login.asked(where, "POST", f"{path}/placementScores/spot/generate", body, version=SCORES_VERSION)
+        answer = login.request(where, "POST", f"{path}/placementScores/spot/generate", body, version=SCORES_VERSION)
     except NotPermitted as error:
         error.hint = _ROLE
         raise
@@ -141,7 +141,7 @@ def eviction_rates(login: AzureLogin) -> Evictions:
     rates: dict[tuple[str, str], float] = {}
     seen: set[str] = set()
     for _ in range(_MAX_PAGES):
-        answer = login.asked(where, "POST", GRAPH, {"query": query, "options": options}, version=GRAPH_VERSION)
+        answer = login.request(where, "POST", GRAPH, {"query": query, "options": options}, version=GRAPH_VERSION)
         rows = answer.get("data") if isinstance(answer, Mapping) else None
         if not isinstance(rows, list):
             raise Malformed("no data in the answer", where=f"{NAME}/{where}")
@@ -340,15 +340,15 @@ class AzureAccount:
     failures: Failures
     remembered: ScoreCache
 
-    def held(self) -> OfferRows:
+    def held_capacity(self) -> OfferRows:
         """Held capacity as offers."""
         locations = self.failures.result(partial(read_locations, self.login), None)
         if locations is None:
             return  # without them zones would be named differently than in other polls
-        reservations = self.failures.kept(holdings.capacity_reservations(self.login, locations))
+        reservations = self.failures.until_failure(holdings.capacity_reservations(self.login, locations))
         yield from holdings.reservation_offers(reservations, self.clock.now())
 
-    def seen(self, offers: Iterable[Offer]) -> OfferRows:
+    def with_account_data(self, offers: Iterable[Offer]) -> OfferRows:
         """The offers, with the subscription's data on each."""
         offers = list(offers)
         queried = [offer for offer in offers if _is_queryable(offer)]

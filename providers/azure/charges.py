@@ -37,7 +37,7 @@ def read_charges(login: AzureLogin, since: datetime, now: datetime) -> Iterator[
     path = f"/subscriptions/{login.subscription}/providers/Microsoft.CostManagement/query"
     seen: set[str] = set()
     for _ in range(_MAX_PAGES):
-        answer = login.asked("charges", "POST", path, body, version=VERSION)
+        answer = login.request("charges", "POST", path, body, version=VERSION)
         properties = answer.get("properties") if isinstance(answer, Mapping) else None
         columns, rows = (
             (properties.get("columns"), properties.get("rows")) if isinstance(properties, Mapping) else (None, None)

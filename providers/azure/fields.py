@@ -73,7 +73,7 @@ class AzureLocations:
 def read_locations(login: AzureLogin) -> AzureLocations:
     """Raises what `AzureLogin.call` raises, and `Malformed` for an answer of another shape."""
     path = f"/subscriptions/{login.subscription}/locations"
-    answer = login.asked("locations", "GET", path, version=VERSION)
+    answer = login.request("locations", "GET", path, version=VERSION)
     rows = answer.get("value") if isinstance(answer, Mapping) else None
     if not isinstance(rows, list):
         raise Malformed("no regions in the answer", where=f"{NAME}/locations")

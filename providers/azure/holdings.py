@@ -34,7 +34,7 @@ def capacity_reservations(login: AzureLogin, locations: AzureLocations) -> Itera
     group, or for the use of one reservation, is raised at the end, after the others."""
     where, failures = "capacity reservation groups", Failures()
     groups = login.rows(where, lambda client: client.capacity_reservation_groups.list_by_subscription())
-    for group in failures.kept(groups):
+    for group in failures.until_failure(groups):
         names = parts_of(group.get("id"))
         resource_group, group_name = names.get("resourcegroups"), names.get("capacityreservationgroups")
         if resource_group and group_name:
@@ -51,7 +51,7 @@ def _reservations_in_group(
         where,
         lambda client: client.capacity_reservations.list_by_capacity_reservation_group(resource_group, group_name),
     )
-    for row in failures.kept(rows):
+    for row in failures.until_failure(rows):
         instance_type = find_type(str(nested_object(row, "sku").get("name")))
         state = str(nested_object(row, "properties").get("provisioningState", "")).lower()
         id = parts_of(row.get("id")).get("capacityreservations")

@@ -158,7 +158,7 @@ class AzureLogin:
         Raises what `rows` raises."""
         seen: set[str] = set()
         for _ in range(_MAX_PAGES):
-            answer = self.asked(where, "GET", path, version=version)
+            answer = self.request(where, "GET", path, version=version)
             page = answer.get("value") if isinstance(answer, Mapping) else None
             if not isinstance(page, list):
                 raise Malformed("no rows in the answer", where=f"{NAME}/{where}")
@@ -172,7 +172,7 @@ class AzureLogin:
             path = next_link
         raise Malformed("endless pages: a page link was repeated", where=f"{NAME}/{where}")
 
-    def asked(self, where: str, method: str, path: str, body: object = None, *, version: str) -> Any:
+    def request(self, where: str, method: str, path: str, body: object = None, *, version: str) -> Any:
         """The JSON answer to a request to Azure Resource Manager, with numbers as int and Decimal; for calls without a
         method in the SDK. ``path``: as documented, or a link to a next page. Raises what `call` raises."""
         from azure.core.exceptions import HttpResponseError

@@ -53,7 +53,8 @@ def tagged_machines(login: AzureLogin, locations: AzureLocations) -> Iterator[In
     is reported as ``unknown``, and billed. Raises what `AzureLogin.rows` raises, at the end.
     """
     failures = Failures()
-    for row in failures.kept(login.rows("virtual machines", lambda client: client.virtual_machines.list_all())):
+    rows = login.rows("virtual machines", lambda client: client.virtual_machines.list_all())
+    for row in failures.until_failure(rows):
         key, names = nested_object(row, "tags").get(TAG), parts_of(row.get("id"))
         resource_group, machine_name = names.get("resourcegroups"), names.get("virtualmachines")
         if not isinstance(key, str) or not resource_group or not machine_name:
@@ -239,25 +240,25 @@ class Azure:
         failures.raise_any()
 
     def _offers(self, query: OfferQuery, failures: Failures) -> OfferRows:
-        price_rows = failures.kept(RetailPrices(self._settings, self._clock).offers())
+        price_rows = failures.until_failure(RetailPrices(self._settings, self._clock).offers())
         login = failures.result(self._find_login, None)
         if login is None:
-            yield from (row for row in price_rows if not isinstance(row, Offer) or self._wanted(row, query))
+            yield from (row for row in price_rows if not isinstance(row, Offer) or self._includes(row, query))
             return
         account = AzureAccount(login, self._settings, self._clock, failures, self._scores)
         offers = []
         for row in price_rows:
             if not isinstance(row, Offer):
                 yield row
-            elif self._wanted(row, query):
+            elif self._includes(row, query):
                 offers.append(row)
-        yield from account.seen(offers)
+        yield from account.with_account_data(offers)
         if not query.capacity_types or CapacityType.RESERVED in query.capacity_types:
-            for row in account.held():
-                if not isinstance(row, Offer) or self._wanted(row, query):
+            for row in account.held_capacity():
+                if not isinstance(row, Offer) or self._includes(row, query):
                     yield row
 
-    def _wanted(self, offer: Offer, query: OfferQuery) -> bool:
+    def _includes(self, offer: Offer, query: OfferQuery) -> bool:
         """Whether settings and query include the offer, by place, accelerator and capacity type; to save calls."""
         return (
             (not self._settings.regions or offer.region in self._settings.regions)
@@ -274,9 +275,9 @@ class Azure:
         login, failures = self._need_login(), Failures()
         locations = failures.result(partial(read_locations, login), None)
         if locations is not None:
-            yield from failures.kept(holdings.capacity_reservations(login, locations))
-        yield from failures.kept(reserved_instances(login, self._clock.now()))
-        yield from failures.kept(savings_plans(login, self._clock.now()))
+            yield from failures.until_failure(holdings.capacity_reservations(login, locations))
+        yield from failures.until_failure(reserved_instances(login, self._clock.now()))
+        yield from failures.until_failure(savings_plans(login, self._clock.now()))
         failures.raise_any()
 
     @property

@@ -179,7 +179,7 @@ class Gcp:
 
     def _offers(self, caller: GcpCaller, query: OfferQuery, failures: Failures) -> OfferRows:
         catalogue = PartPrices()
-        for part_price in failures.kept(read_prices(caller)):
+        for part_price in failures.until_failure(read_prices(caller)):
             if isinstance(part_price, SkippedRow):
                 yield part_price
             else:
@@ -188,7 +188,7 @@ class Gcp:
             failures.raise_any()  # no machine can be priced
             raise Malformed("the price catalog has no parts of machines with accelerators", where=NAME)
         all_shapes: list[GcpMachine] = []
-        for shape in failures.kept(machines(caller, self._settings)):
+        for shape in failures.until_failure(machines(caller, self._settings)):
             if isinstance(shape, SkippedRow):
                 yield shape
             else:
@@ -198,13 +198,13 @@ class Gcp:
             return
         limits = QuotaLimits(_optional(read_limits(caller), failures) if self._settings.quotas else ())
         list_kinds = tuple(kind for kind in _LISTED if _wants(query, kind))
-        yield from listed_offers(shapes, catalogue, list_kinds, self._clock.now(), limits.judged)
+        yield from listed_offers(shapes, catalogue, list_kinds, self._clock.now(), limits.with_limits)
         if _wants(query, CapacityType.RESERVED):
-            yield from self._held(caller, all_shapes, query, failures)
+            yield from self._held_capacity(caller, all_shapes, query, failures)
         if _wants(query, CapacityType.SPOT):
             yield from self._spot(caller, shapes, catalogue, limits, failures)
 
-    def _held(
+    def _held_capacity(
         self, caller: GcpCaller, all_shapes: list[GcpMachine], query: OfferQuery, failures: Failures
     ) -> OfferRows:
         held = [
@@ -233,7 +233,7 @@ class Gcp:
             catalogue,
             (CapacityType.SPOT,),
             self._clock.now(),
-            lambda offer, shape: limits.judged(with_advice(offer, advice), shape),
+            lambda offer, shape: limits.with_limits(with_advice(offer, advice), shape),
         )
 
     # Abilities besides offers (`broker.core.ports`).
@@ -242,11 +242,11 @@ class Gcp:
         """See `HasReservations`: reservations, future reservations and commitments. A failure of one kind does not stop
         the others."""
         caller, failures = self._caller(), Failures()
-        for entry in failures.kept(holdings.reservations(caller)):
+        for entry in failures.until_failure(holdings.reservations(caller)):
             if not holdings.is_of_order(entry.reservation.id):
                 yield entry.reservation
-        yield from failures.kept(holdings.future_reservations(caller))
-        yield from failures.kept(holdings.commitments(caller))
+        yield from failures.until_failure(holdings.future_reservations(caller))
+        yield from failures.until_failure(holdings.commitments(caller))
         failures.raise_any()
 
     @property

@@ -77,7 +77,7 @@ class QuotaLimits:
             elif card is not None and quota.capacity_type is not None:
                 self._by_card[quota.region, card, quota.capacity_type] = limit
 
-    def judged(self, offer: Offer, shape: GcpMachine) -> Offer:
+    def with_limits(self, offer: Offer, shape: GcpMachine) -> Offer:
         """The offer with ``no_quota`` where not even one machine fits, otherwise with at most as many as fit."""
         limits = [limit for limit in (self._of_card(offer, shape), self._of_all(offer)) if limit is not None]
         if not limits or offer.availability is Availability.UNAVAILABLE or shape.slices:

@@ -45,7 +45,7 @@ def test_two_scans_without_a_change(seen: SeenScanner, tmp_path: Path) -> None:
     assert seen.scan() == [], "it changed"
     assert seen.scan() == ["step_1"]
     assert seen.scan() == ["step_1"], "until it is saved"
-    seen.scanner.saved(seen.scanner.scan()[0])
+    seen.scanner.mark_saved(seen.scanner.scan()[0])
     assert seen.scan() == []
     (tmp_path / "step_1").write_text("abc")
     assert seen.scan() == []
@@ -194,7 +194,7 @@ def test_a_large_file_that_became_smaller_is_taken_only_of_a_program_that_ended_
     scanner = Scanner(tmp_path, set)
     (tmp_path / "model.bin").write_bytes(b"a" * (2 << 20))
     scanner.scan()
-    scanner.saved(scanner.scan()[0])
+    scanner.mark_saved(scanner.scan()[0])
     (tmp_path / "model.bin").write_bytes(b"a" * (1 << 20))
     assert scanner.scan() + scanner.scan() + scanner.scan(ended=True, killed=True) == []
     assert "smaller" in scanner.problems["model.bin"]

@@ -169,8 +169,8 @@ QUERIES: dict[str, Query] = {
     "Outbox.claim": outbox(lambda o: o.claim(["ops"], NOW, HOUR)),
     "Outbox.claim_with": outbox(send_with),
     "Outbox.retry": outbox(lambda o: o.retry(NOW, ["ops"])),
-    "Outbox.delivered": outbox(lambda o: o.delivered(o.newest(1, failed=False)[0], NOW)),
-    "Outbox.failed": outbox(lambda o: o.failed(o.newest(1, failed=False)[0], "answered 503", NOW)),
+    "Outbox.mark_delivered": outbox(lambda o: o.mark_delivered(o.newest(1, failed=False)[0], NOW)),
+    "Outbox.mark_failed": outbox(lambda o: o.mark_failed(o.newest(1, failed=False)[0], "answered 503", NOW)),
     "Outbox.newest": outbox(
         lambda o: (
             o.newest(20, failed=False),

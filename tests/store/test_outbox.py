@@ -20,7 +20,7 @@ def test_a_key_is_told_once_to_each_target(store: Store) -> None:
     while dispatch := store.outbox.claim(["ops", "mail", "chat"], T + MINUTE, MINUTE):
         assert dispatch.notice == NOTICE
         told.append(dispatch.target)
-        store.outbox.delivered(dispatch, T + MINUTE)
+        store.outbox.mark_delivered(dispatch, T + MINUTE)
     assert sorted(told) == ["chat", "mail", "ops"]
     assert store.outbox.add(NOTICE, ["ops"], T + 2 * MINUTE) == 0
     assert store.outbox.claim(["ops", "mail", "chat"], T + 9 * MINUTE, MINUTE) is None
@@ -40,13 +40,13 @@ def test_what_failed_is_tried_again_when_it_is_due_or_given_up(store: Store) -> 
     store.outbox.add(NOTICE, ["ops"], T)
     dispatch = store.outbox.claim(["ops"], T, MINUTE)
     assert dispatch is not None
-    store.outbox.failed(dispatch, "answered 503", T + 5 * MINUTE)
+    store.outbox.mark_failed(dispatch, "answered 503", T + 5 * MINUTE)
     assert store.outbox.claim(["ops"], T + 4 * MINUTE, MINUTE) is None
     (kept,) = store.outbox.under("budget/nlp")
     assert (kept.error, kept.next_try, kept.given_up) == ("answered 503", T + 5 * MINUTE, False)
     dispatch = store.outbox.claim(["ops"], T + 5 * MINUTE, MINUTE)
     assert dispatch is not None
-    store.outbox.failed(dispatch, "answered 503", None)
+    store.outbox.mark_failed(dispatch, "answered 503", None)
     (kept,) = store.outbox.under("budget/nlp")
     assert kept.given_up
     assert store.outbox.claim(["ops"], T + 99 * MINUTE, MINUTE) is None
@@ -58,8 +58,8 @@ def test_a_late_failure_does_not_undo_a_delivery(store: Store) -> None:
     second = store.outbox.claim(["ops"], T + MINUTE, MINUTE)
     assert first is not None
     assert second is not None
-    store.outbox.delivered(second, T + MINUTE)
-    store.outbox.failed(first, "timed out", T + 2 * MINUTE)
+    store.outbox.mark_delivered(second, T + MINUTE)
+    store.outbox.mark_failed(first, "timed out", T + 2 * MINUTE)
     assert store.outbox.claim(["ops"], T + 9 * MINUTE, MINUTE) is None
 
 
@@ -97,7 +97,7 @@ def test_what_is_being_sent_is_not_tried_again_by_another(store: Store) -> None:
     store.outbox.add(NOTICE, ["ops"], T)
     dispatch = store.outbox.claim(["ops"], T, MINUTE)
     assert dispatch is not None
-    store.outbox.failed(dispatch, "answered 503", T + 5 * MINUTE)
+    store.outbox.mark_failed(dispatch, "answered 503", T + 5 * MINUTE)
     assert store.outbox.claim(["ops"], T + 5 * MINUTE, 2 * MINUTE) is not None
     assert store.outbox.retry(T + 6 * MINUTE, ["ops"]) == 0
     assert store.outbox.claim(["ops"], T + 6 * MINUTE, 2 * MINUTE) is None
@@ -108,7 +108,7 @@ def test_only_what_was_delivered_long_ago_is_deleted(store: Store) -> None:
         store.outbox.add(Notice(f"k{n}", "", ""), ["ops", "gone"], T + n * MINUTE)
         dispatch = store.outbox.claim(["ops"], T + n * MINUTE, MINUTE)
         assert dispatch is not None
-        store.outbox.delivered(dispatch, T + n * MINUTE)
+        store.outbox.mark_delivered(dispatch, T + n * MINUTE)
     assert store.outbox.prune(T + 2 * MINUTE) == 2
     left = {(one.notice.key, one.target) for one in store.outbox.newest(9, failed=False)}
     assert left == {("k0", "gone"), ("k1", "gone"), ("k2", "gone"), ("k2", "ops")}
@@ -121,7 +121,7 @@ def test_many_are_deleted_in_portions(store: Store, monkeypatch: pytest.MonkeyPa
         store.outbox.add(Notice(f"k{n}", "", ""), ["ops"], T)
         dispatch = store.outbox.claim(["ops"], T, MINUTE)
         assert dispatch is not None
-        store.outbox.delivered(dispatch, T)
+        store.outbox.mark_delivered(dispatch, T)
     assert store.outbox.prune(T + MINUTE) == 5
     assert store.outbox.newest(9, failed=False) == []
 

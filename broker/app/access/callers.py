@@ -38,13 +38,13 @@ class Caller:
     def job(self, id: str, permission: Permission = Permission.SEE_JOBS) -> JobView:
         """The job, if the caller has the permission for it. Raises `UnknownName` if it does not exist or the caller may
         not see it, and `RoleMissing` if the caller may see it but lacks the permission."""
-        view = self._found(id)
+        view = self._load_job(id)
         if view is None or not self.access.may(Permission.SEE_JOBS, view.job.team):
             raise UnknownName("job", id, ())
         self.require(permission, view.job.team)
         return view
 
-    def _found(self, id: str) -> JobView | None:
+    def _load_job(self, id: str) -> JobView | None:
         with self.broker.store.reading() as snapshot:
             try:
                 return snapshot.job(id)

@@ -92,8 +92,8 @@ class TokenResult(Result):
     used_at: Moment | None
 
     @classmethod
-    def of(cls, kept: ApiToken, now: datetime, **more: Any) -> Self:
-        return cls.from_parts(kept, scopes=sorted(kept.scopes), good=kept.good(now), **more)
+    def of(cls, stored: ApiToken, now: datetime, **more: Any) -> Self:
+        return cls.from_parts(stored, scopes=sorted(stored.scopes), good=stored.good(now), **more)
 
 
 class CreatedToken(TokenResult):

@@ -77,7 +77,7 @@ class IdentityProvider:
         login = (settings.client_id, secret.get_secret_value()) if secret else None
         if login is None:  # a public client names itself in the form
             form["client_id"] = settings.client_id
-        answer = self._asked("POST", self._address("token_endpoint"), data=form, auth=login)
+        answer = self._request("POST", self._address("token_endpoint"), data=form, auth=login)
         token = answer.get("id_token")
         if not isinstance(token, str):
             raise SignInFailed(f"the identity provider refused the sign-in: {answer.get('error', 'no identity token')}")
@@ -120,7 +120,7 @@ class IdentityProvider:
 
         now = self._monotonic()
         if fresh or self._keys is None or now - self._keys[0] > _CACHE_SECONDS:
-            document: Any = self._asked("GET", self._address("jwks_uri"))
+            document: Any = self._request("GET", self._address("jwks_uri"))
             try:
                 self._keys = (now, KeySet.import_key_set(document))
             except (ValueError, KeyError, TypeError) as error:
@@ -130,7 +130,9 @@ class IdentityProvider:
     def _address(self, name: str) -> str:
         now = self._monotonic()
         if self._addresses is None or now - self._addresses[0] > _CACHE_SECONDS:
-            configuration = self._asked("GET", f"{self._settings.issuer.rstrip('/')}/.well-known/openid-configuration")
+            configuration = self._request(
+                "GET", f"{self._settings.issuer.rstrip('/')}/.well-known/openid-configuration"
+            )
             if configuration.get("issuer") != self._settings.issuer:
                 raise Malformed("the identity provider names another issuer", where=self._settings.issuer)
             self._addresses = (now, configuration)
@@ -139,7 +141,7 @@ class IdentityProvider:
             raise Malformed(f"the identity provider has no {name}", where=self._settings.issuer)
         return address
 
-    def _asked(self, method: str, url: str, **options: Any) -> Mapping[str, Any]:
+    def _request(self, method: str, url: str, **options: Any) -> Mapping[str, Any]:
         try:
             with httpx.Client(timeout=_TIMEOUT, transport=self._transport) as http:
                 answer = http.request(method, url, headers={"Accept": "application/json"}, **options)

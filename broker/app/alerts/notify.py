@@ -132,13 +132,13 @@ def deliver(store: Store, clock: Clock, targets: Targets) -> list[Delivery]:
 def _record_delivery(store: Store, clock: Clock, dispatch: Dispatch, error: str) -> Delivery:
     now, notice = clock.now(), dispatch.notice
     if not error:
-        store.outbox.delivered(dispatch, now)
+        store.outbox.mark_delivered(dispatch, now)
         return Delivery(notice.key, notice.title, dispatch.target, "")
     pause = min(_FIRST_PAUSE * 2 ** min(dispatch.tries - 1, 20), _MAX_PAUSE)
     if dispatch.tries >= _MAX_TRIES:
-        store.outbox.failed(dispatch, f"{error}; given up", None)
+        store.outbox.mark_failed(dispatch, f"{error}; given up", None)
         return Delivery(notice.key, notice.title, dispatch.target, f"{error}; given up")
-    store.outbox.failed(dispatch, error, now + pause * clock.scale)
+    store.outbox.mark_failed(dispatch, error, now + pause * clock.scale)
     return Delivery(notice.key, notice.title, dispatch.target, error, pause)
 
 

@@ -171,7 +171,7 @@ def fetch(broker: Broker, provider: str = "") -> ChargesResult:
             )
     adjusted_attempts, notices = apply_charges(broker, min(outstanding.values(), default=None))
     done = {"changed": changed_counts, "replaced": replaced_counts, "adjusted": adjusted_attempts, "trouble": trouble}
-    return ChargesResult.from_parts(**done, alerts=[one.title for one in notices], without_login=without_login)
+    return ChargesResult.from_parts(**done, alerts=[notice.title for notice in notices], without_login=without_login)
 
 
 _MAX_ADVANCE = timedelta(days=32)  # a monthly fee may be charged in advance

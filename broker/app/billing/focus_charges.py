@@ -212,14 +212,14 @@ class _ChargeSums:
 
     stretches: dict[tuple[str, str], list[_ChargePeriod]] = field(default_factory=dict)
 
-    def add(self, provider: str, key: str, found: _ChargePeriod) -> None:
+    def add(self, provider: str, key: str, period: _ChargePeriod) -> None:
         periods = self.stretches.setdefault((provider, key), [])
         for earlier in reversed(periods):
-            if not key or (found.starts <= earlier.ends and earlier.starts <= found.ends):
-                earlier.starts, earlier.ends = min(earlier.starts, found.starts), max(earlier.ends, found.ends)
-                earlier.amount += found.amount
+            if not key or (period.starts <= earlier.ends and earlier.starts <= period.ends):
+                earlier.starts, earlier.ends = min(earlier.starts, period.starts), max(earlier.ends, period.ends)
+                earlier.amount += period.amount
                 return
-        periods.append(found)
+        periods.append(period)
 
     def charges(self) -> Iterator[Charge]:
         for (provider, key), periods in self.stretches.items():

@@ -94,7 +94,7 @@ def spend(
             if first >= last:
                 continue
             for row in _rows(broker, ",".join(other_names), SpendingPeriod(first, last, now, sandbox)):
-                rows.append(row.named((*row.values[:month_index], name, *row.values[month_index:])))
+                rows.append(row.with_values((*row.values[:month_index], name, *row.values[month_index:])))
     return sorted(rows, key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))
 
 
@@ -142,7 +142,7 @@ def spend_report(
     if teams is not None:
         rows = _team_rows(rows, by.split(",").index("team"), teams, keeps_team=not adds_team)
     filter_values, filter_count = tuple(filters.values()), len(filters)
-    rows = [row.named(row.values[filter_count:]) for row in rows if row.values[:filter_count] == filter_values]
+    rows = [row.with_values(row.values[filter_count:]) for row in rows if row.values[:filter_count] == filter_values]
     advance_payments = None
     if teams is None and not filters:
         advance_payments = bought_in_advance(broker, since=since, until=until, sandbox=sandbox)
@@ -166,7 +166,8 @@ def _team_rows(
     for row in rows:
         if row.values[team_index] in teams:
             values = row.values if keeps_team else row.values[1:]
-            rows_by_values[values] = (rows_by_values[values] + row if values in rows_by_values else row).named(values)
+            total = rows_by_values[values] + row if values in rows_by_values else row
+            rows_by_values[values] = total.with_values(values)
     return sorted(rows_by_values.values(), key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))
 
 

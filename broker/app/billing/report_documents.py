@@ -41,7 +41,7 @@ class SpendGroup(Result):
     attempts: int
     jobs: int
 
-    def named(self, values: tuple[str, ...]) -> Self:
+    def with_values(self, values: tuple[str, ...]) -> Self:
         """The same spend, of a group with these values."""
         return self.model_copy(update={"values": values, "group": ", ".join(values)})
 

@@ -131,26 +131,29 @@ class RejectionCount(Result):
         engines = job_preview.market.conditions.engines if job_preview.market else {}
         for rejection in job_preview.plan.rejections:
             rejected.setdefault(rejection.reason, []).append(rejection)
-        found = []
+        groups = []
         for reason, count in job_preview.counts.items():
             rejections, alone = rejected.get(reason, []), job_preview.alone.get(reason, ())
-            of_reason = [offers[one.offer_id] for one in rejections if one.offer_id in offers]
+            of_reason = [offers[rejection.offer_id] for rejection in rejections if rejection.offer_id in offers]
             ids = {offer.id for offer in alone}
-            examples = sorted(rejections, key=lambda one: one.offer_id not in ids)[:_EXAMPLES]
+            examples = sorted(rejections, key=lambda rejection: rejection.offer_id not in ids)[:_EXAMPLES]
             fix = remedy(reason, job_preview.job, alone or of_reason, engines)
-            found.append(
+            groups.append(
                 cls.from_parts(
                     reason,
                     reason=reason,
                     count=count,
                     alone=len(alone),
                     what_would_change_it=str(fix),
-                    examples=[RejectionExample(offer=one.offer_id, detail=one.detail) for one in examples]
+                    examples=[
+                        RejectionExample(offer=rejection.offer_id, detail=rejection.detail) for rejection in examples
+                    ]
                     or [RejectionExample(offer=offer.id, detail="") for offer in alone[:_EXAMPLES]],
                 )
             )
         return sorted(
-            found, key=lambda one: (one.reason not in MISSING_SETUP, not one.alone, -NEAREST_LAST.index(one.reason))
+            groups,
+            key=lambda group: (group.reason not in MISSING_SETUP, not group.alone, -NEAREST_LAST.index(group.reason)),
         )
 
 

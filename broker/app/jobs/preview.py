@@ -167,7 +167,9 @@ class Preview:
         """The number of placements with an expected cost above the job's max_cost, at which the job would be paused."""
         limit = self.job.max_cost
         known = (
-            one for one in self.plan.placements if one.duration is not None and one.money is not MoneyKind.AMORTISED
+            placement
+            for placement in self.plan.placements
+            if placement.duration is not None and placement.money is not MoneyKind.AMORTISED
         )
         return sum(limit is not None and placement.expected_cost > limit for placement in known)
 
@@ -183,7 +185,7 @@ class Preview:
             return 3
         return {Answer.ALLOW: 0, Answer.DENY: 3, Answer.ASK: 6}[self.admission.answer]
 
-    def noted(self, *notes: str) -> Preview:
+    def with_notes(self, *notes: str) -> Preview:
         """The preview with more notes on its plan, which are more important than those that it has."""
         return replace(self, plan=replace(self.plan, notes=(*notes, *self.plan.notes)))
 
@@ -206,17 +208,17 @@ def preview(
         if job.team is not None and basis.policy.teams and job.team not in basis.policy.teams:
             raise InvalidInput(unknown_team_text(job.team, basis.policy.teams), where="team")
         result = plan_job(broker, job, by, basis, by_carbon=by_carbon)
-        result = result.noted(*unknown_name_warnings(broker, basis.policy, result.budgets, job))
+        result = result.with_notes(*unknown_name_warnings(broker, basis.policy, result.budgets, job))
         if holdings := reader.holdings():
-            result = result.noted(
+            result = result.with_notes(
                 *unreached_capacity_notes(result.job, holdings, result.offers, basis.now, active_assumptions(reader))
             )
         if sends_secrets:
-            result = result.noted(*missing_secrets_notes(job))
-        result = result.noted(*pitfalls(job))
+            result = result.with_notes(*missing_secrets_notes(job))
+        result = result.with_notes(*pitfalls(job))
         if not result.plan.placements:
             result = replace(result, alone=_excluded_alone(broker, result, basis))
-            return result.noted(*unknown_providers(broker, job))
+            return result.with_notes(*unknown_providers(broker, job))
         facts_for = facts_of(reader, basis.policy, basis.now, occupied_in(reader, basis.policy, ()))
         admission = admit(
             result.job,
@@ -229,12 +231,12 @@ def preview(
         )
         if admission.answer is Answer.DENY:
             result = replace(result, alternatives=passing_alternatives(broker, result, admission, basis))
-    result = result.noted(*(f"rule {v.name} {v.message} ({v.source})" for v in admission.verdicts if v.warns))
+    result = result.with_notes(*(f"rule {v.name} {v.message} ({v.source})" for v in admission.verdicts if v.warns))
     if job.after:
-        result = result.noted(predecessors.predecessors_note(job))
+        result = result.with_notes(predecessors.predecessors_note(job))
     if job.array is not None:
         note = arrays.outlook_note(job.array, result.job, result.plan, admission, result.max_duration)
-        result = result.noted(note)
+        result = result.with_notes(note)
         if admission.answer is Answer.ASK:
             result = replace(result, array_refusal=arrays.too_many(0, admission, job))
         elif admission.answer is Answer.ALLOW and not result.waits and not job.after:
@@ -243,9 +245,9 @@ def preview(
             result = replace(result, array_refusal=refused)
     result = _add_first_move(broker, result, admission, basis.policy, by_carbon=by_carbon)
     if admission.short_of is not None:
-        result = result.noted(max_cost_error(admission).message)
+        result = result.with_notes(max_cost_error(admission).message)
     elif (shortest := result.needs) is not None:
-        result = result.noted(max_duration_error(result.job, shortest).message)
+        result = result.with_notes(max_duration_error(result.job, shortest).message)
     return replace(result, admission=admission)
 
 
@@ -355,9 +357,9 @@ def _add_first_move(
     if admission.answer is Answer.ALLOW and strategy_decides(result, policy):
         move = first_move(broker, result.job, policy, by=result.by) or move
     if move.placement is None:
-        result = result.noted(f"it waits first: {move.why}")
+        result = result.with_notes(f"it waits first: {move.why}")
     elif move.why and move.placement.offer.id != result.plan.placements[0].offer.id:
-        result = result.noted(f"it starts on {move.placement.offer.pool}, which is not the cheapest: {move.why}")
+        result = result.with_notes(f"it starts on {move.placement.offer.pool}, which is not the cheapest: {move.why}")
     return replace(result, first=move)
 
 

@@ -263,8 +263,10 @@ def fresh_providers(broker: Broker, names: Collection[str]) -> set[str]:
     of them fails, its setting is wrong."""
     known = broker.store.market.freshness(broker.clock.now())
     others = {*names} - {*broker.registries.local_providers}
-    found = {name: known[name] for name in others if name in known}
-    return {name for name, one in found.items() if one.offers and not one.stale and one.last_success is not None}
+    states = {name: known[name] for name in others if name in known}
+    return {
+        name for name, state in states.items() if state.offers and not state.stale and state.last_success is not None
+    }
 
 
 _NO_NETWORK = "no_network_at"
@@ -285,8 +287,8 @@ def has_network(environment: Mapping[str, str]) -> bool:
 
 def tell_no_network(broker: Broker) -> bool:
     """Whether to say that there is no network: once within `RETRY_AFTER`."""
-    said, now = broker.store.setting(_NO_NETWORK), broker.clock.now()
-    if said is not None and abs(now - datetime.fromisoformat(said)) < RETRY_AFTER:
+    last_told, now = broker.store.setting(_NO_NETWORK), broker.clock.now()
+    if last_told is not None and abs(now - datetime.fromisoformat(last_told)) < RETRY_AFTER:
         return False
     with suppress(StoreProblem):
         broker.store.set_setting(_NO_NETWORK, now.isoformat())

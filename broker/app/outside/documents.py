@@ -60,12 +60,12 @@ class OverdueLaunch(Result):
     noted: Moment
 
     @classmethod
-    def noted_at(cls, one: OpenLaunch, now: datetime) -> Self:
-        tags = one.tags
+    def noted_at(cls, launch: OpenLaunch, now: datetime) -> Self:
+        tags = launch.tags
         gpus = f"{tags.gpus} × {tags.accelerator}" if tags.accelerator else "machines without accelerators"
         place = " ".join(part for part in (tags.provider, tags.region) if part)
-        figures = {"machines": f"{gpus} at {place}", "spent_usd": one.held, "noted": now}
-        return cls.from_parts(tags, one, tool=one.tool.value, **figures)
+        figures = {"machines": f"{gpus} at {place}", "spent_usd": launch.held, "noted": now}
+        return cls.from_parts(tags, launch, tool=launch.tool.value, **figures)
 
 
 class OutsideLaunchList(Result):

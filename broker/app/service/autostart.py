@@ -76,8 +76,8 @@ def turn_off(broker: Broker) -> AutostartState:
     file = _file(broker)
     _reload(file, on=False)
     try:
-        for made in (_wants(file), file):
-            made.unlink(missing_ok=True)
+        for path in (_wants(file), file):
+            path.unlink(missing_ok=True)
         for folder in (_wants(file).parent, file.parent):
             with suppress(OSError):  # others have files there
                 folder.rmdir()

@@ -298,6 +298,6 @@ class ReconcileDuty:
     def _lead(self, stop: threading.Event, still_leading: StillLeading) -> None:
         for reconcile_pass in reconcile_passes(self._broker, lambda: not stop.is_set() and still_leading(), stop.wait):
             if reconcile_pass.brought is None:
-                self._health.failed(self.name)
+                self._health.record_failure(self.name)
             else:
-                self._health.looked(self.name, reconcile_pass.seconds, reconcile_pass.brought.steps)
+                self._health.record_run(self.name, reconcile_pass.seconds, reconcile_pass.brought.steps)

@@ -46,7 +46,7 @@ class Pulses:
         """Register a duty that has not reported yet."""
         self._change(name, lambda pulse: replace(pulse, standing=DutyState.STARTING))
 
-    def looked(self, name: str, seconds: float, steps: int = 0) -> None:
+    def record_run(self, name: str, seconds: float, steps: int = 0) -> None:
         """Record a completed run of a duty that has the lead. ``seconds``: the duration of the run; ``steps``: the
         steps taken."""
         self._change(
@@ -60,7 +60,7 @@ class Pulses:
         """Record that another process has the duty."""
         self._change(name, lambda pulse: replace(pulse, standing=DutyState.STANDING_BY))
 
-    def failed(self, name: str) -> None:
+    def record_failure(self, name: str) -> None:
         """Record that the duty's last run failed; it will try again."""
         self._change(name, lambda pulse: replace(pulse, standing=DutyState.IN_TROUBLE, failures=pulse.failures + 1))
 

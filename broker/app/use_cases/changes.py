@@ -103,7 +103,8 @@ def _after(action: str, document: Any) -> str:
         case ["anomalies", _]:
             return str(document.incidents[0].answer.answer)
         case ["advice", _]:
-            return str(max((item.answer for item in document.advice if item.answer), key=lambda it: it.at).verdict)
+            answers = [item.answer for item in document.advice if item.answer]
+            return str(max(answers, key=lambda answer: answer.at).verdict)
         case _:
             return job_in_words(document)
 

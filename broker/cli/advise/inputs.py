@@ -114,7 +114,7 @@ class Ask:
         values = stated_assumptions(self._setting.assume)
         names = [field.name for field in fields(self._given)] if self._given else []  # type: ignore[arg-type]  # a dataclass
         options = {name: getattr(self._given, name) for name in names}
-        base = override_stated(values, self._measured(load_assumptions(self._url, self._opened)))
+        base = override_stated(values, self._with_measurements(load_assumptions(self._url, self._opened)))
         for name in table().keys() & options.keys():
             if options[name] is not None:
                 base = override({name: options[name]}, where=self._option_of[name], base=base)
@@ -164,7 +164,7 @@ class Ask:
     def _opened(self) -> Any:
         return partial(self.terminal.broker, look_after=False)
 
-    def _measured(self, assumptions: Assumptions) -> Assumptions:
+    def _with_measurements(self, assumptions: Assumptions) -> Assumptions:
         """With what the recorded, finished runs measured; unchanged without a store."""
         if is_missing(self._url):
             return assumptions

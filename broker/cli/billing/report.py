@@ -70,7 +70,7 @@ def spend(
     terminal = Terminal.of(context)
     if out is not None:
         check_output_path(out, (*FORMATS, ".html"))
-    report_period = period.wanted(terminal.now())
+    report_period = period.report_period(terminal.now())
     report = terminal.ask(use_case, report_period, by, sandbox)
     if out is not None:
         if out.suffix.lower() == ".html":

@@ -66,7 +66,7 @@ def billed(
 
     terminal = Terminal.of(context)
     terminal.only_here({"--focus": focus})
-    report_period = period.wanted(terminal.now())
+    report_period = period.report_period(terminal.now())
     if focus is not None and report_period != type(report_period)():
         raise InvalidInput("the file sets the period", where="--focus", hint="remove --period, --since and --until")
     if focus is not None:
@@ -178,7 +178,7 @@ class SharingOptions:
         str | None, typer.Option("--fixed", metavar="TEAM=N,…", help="Weights of a fixed rule, whole numbers.")
     ] = None
 
-    def stated(self) -> Sharing:
+    def to_sharing(self) -> Sharing:
         """As the use cases take them."""
         from broker.app.billing.showback import Sharing
 
@@ -231,9 +231,9 @@ def showback(
         statement_list = terminal.ask(money.statements)
         terminal.result(statement_list, lambda: report_view.statement_list_lines(statement_list))
     elif month is not None and (freeze or frozen):
-        ask = (money.freeze_statement, month, sharing.stated()) if freeze else (money.statement, month)
+        ask = (money.freeze_statement, month, sharing.to_sharing()) if freeze else (money.statement, month)
         statement = terminal.ask(*ask)
         terminal.result(statement, lambda: report_view.statement_lines(terminal.out, statement))
     else:
-        report = terminal.ask(money.showback, sharing.stated(), month or "month", timezone)
+        report = terminal.ask(money.showback, sharing.to_sharing(), month or "month", timezone)
         terminal.result(report, lambda: report_view.showback_lines(terminal.out, report))

@@ -104,7 +104,7 @@ def _figure_rows(report: ReviewReport) -> Sequence[Sequence[str]]:
     ]
     rows.append(("GPU-hours", *_hours(old.gpu_hours, new.gpu_hours)))
     old_amount, new_amount = (
-        one.eligible_spot_hours / one.eligible_hours if one.eligible_hours else 0.0 for one in (old, new)
+        month.eligible_spot_hours / month.eligible_hours if month.eligible_hours else 0.0 for month in (old, new)
     )
     rows.append(("Training GPU-hours that could run on spot", *_hours(old.eligible_hours, new.eligible_hours)))
     goal = f" ({target_text(new_amount, report.targets.spot)})" if new.eligible_hours else ""

@@ -127,23 +127,23 @@ def _usd(amount: float) -> str:
 
 
 _CHOICE_COLUMNS: tuple[ValueColumn[PlannedChoice], ...] = (
-    ValueColumn("option", lambda one: one.option, folds=True),
-    ValueColumn("$/GPU-h", lambda one: _usd(one.usd_per_gpu_hour), 1, "right"),
-    ValueColumn("over burst price", lambda one: f"{one.ratio:.2f}", 2, "right"),
-    ValueColumn("worth holding", lambda one: f"{one.baseline_gpus:,}", 0, "right"),
-    ValueColumn("buy now", lambda one: f"{one.buy_now_gpus:,}", 0, "right"),
-    ValueColumn("$/month", lambda one: f"{one.usd_per_month.expected:,.0f}", 1, "right"),
+    ValueColumn("option", lambda row: row.option, folds=True),
+    ValueColumn("$/GPU-h", lambda row: _usd(row.usd_per_gpu_hour), 1, "right"),
+    ValueColumn("over burst price", lambda row: f"{row.ratio:.2f}", 2, "right"),
+    ValueColumn("worth holding", lambda row: f"{row.baseline_gpus:,}", 0, "right"),
+    ValueColumn("buy now", lambda row: f"{row.buy_now_gpus:,}", 0, "right"),
+    ValueColumn("$/month", lambda row: f"{row.usd_per_month.expected:,.0f}", 1, "right"),
 )
 _HELD_COLUMNS: tuple[ValueColumn[UsedHolding], ...] = (
-    ValueColumn("#", lambda one: str(one.number), align="right"),
-    ValueColumn("held", lambda one: f"{one.kind.value} {one.provider}"),
-    ValueColumn("GPUs", lambda one: f"{one.gpus:,}", 1, "right"),
-    ValueColumn("used", lambda one: f"{one.utilisation:.0%}", 0, "right"),
-    ValueColumn("$/GPU-h", lambda one: _usd(one.usd_per_gpu_hour), 3, "right"),
-    ValueColumn("$/used GPU-h", lambda one: _per_used(one.usd_per_used_gpu_hour), 2, "right"),
-    ValueColumn("ends", lambda one: _day(one.ends), 1),
-    ValueColumn("renew", lambda one: f"{one.renew_gpus:,}", 1, "right"),
-    ValueColumn("not renew", lambda one: f"{one.let_lapse_gpus:,}", 0, "right"),
+    ValueColumn("#", lambda row: str(row.number), align="right"),
+    ValueColumn("held", lambda row: f"{row.kind.value} {row.provider}"),
+    ValueColumn("GPUs", lambda row: f"{row.gpus:,}", 1, "right"),
+    ValueColumn("used", lambda row: f"{row.utilisation:.0%}", 0, "right"),
+    ValueColumn("$/GPU-h", lambda row: _usd(row.usd_per_gpu_hour), 3, "right"),
+    ValueColumn("$/used GPU-h", lambda row: _per_used(row.usd_per_used_gpu_hour), 2, "right"),
+    ValueColumn("ends", lambda row: _day(row.ends), 1),
+    ValueColumn("renew", lambda row: f"{row.renew_gpus:,}", 1, "right"),
+    ValueColumn("not renew", lambda row: f"{row.let_lapse_gpus:,}", 0, "right"),
 )
 _COST_COLUMNS = (
     Column("scenario"),

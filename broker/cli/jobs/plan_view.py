@@ -70,11 +70,11 @@ def _missing(plan_result: PlanResult) -> Iterator[Text]:
     if plan_result.missing:
         provider = (plan_result.estimate or plan_result.placements)[0].offer.provider
         yield Text(f"missing for jobs on {provider}:", style="yellow")
-        yield from (Text.assemble(f"  {one.message}: ", (one.fix, "cyan")) for one in plan_result.missing)
+        yield from (Text.assemble(f"  {setup.message}: ", (setup.fix, "cyan")) for setup in plan_result.missing)
         yield Text.assemble("  or: ", (f"gpubroker setup {provider}", "cyan"))
     elif plan_result.estimate:
-        reasons = [one for one in plan_result.reasons if one.reason in MISSING_SETUP]
-        texts = "; ".join(f"{one.text}: {one.what_would_change_it}" for one in reasons)
+        reasons = [reason for reason in plan_result.reasons if reason.reason in MISSING_SETUP]
+        texts = "; ".join(f"{reason.text}: {reason.what_would_change_it}" for reason in reasons)
         yield Text.assemble(("missing: ", "yellow"), texts)
 
 

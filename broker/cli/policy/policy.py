@@ -360,8 +360,8 @@ def decisions(
 
     terminal = Terminal.of(context)
     start = filters.moment_option("--since", since, terminal.now())
-    found = recent_decisions(terminal.broker(), start, denied=denied, limit=limit)
-    terminal.result(found, lambda: trial_view.decision_rows(terminal.out, found))
+    decisions = recent_decisions(terminal.broker(), start, denied=denied, limit=limit)
+    terminal.result(decisions, lambda: trial_view.decision_rows(terminal.out, decisions))
 
 
 def _explanation(terminal: Terminal, file: Path, policy: Sequence[Path] | None) -> PolicyExplanation:

@@ -192,8 +192,12 @@ def recorded_lines(console: Console, decision_list: RecordedDecisions) -> Iterat
 
 
 def _rules(decision: RecordedDecision) -> str:
-    strict = [one for one in decision.verdicts if one.answer is decision.answer and one.answer is not Answer.ALLOW]
-    return "; ".join(f"{one.name}: {one.message}" for one in strict)
+    strict = [
+        verdict
+        for verdict in decision.verdicts
+        if verdict.answer is decision.answer and verdict.answer is not Answer.ALLOW
+    ]
+    return "; ".join(f"{verdict.name}: {verdict.message}" for verdict in strict)
 
 
 _DECIDED: tuple[ValueColumn[RecordedDecision], ...] = (
@@ -208,10 +212,10 @@ _DECIDED: tuple[ValueColumn[RecordedDecision], ...] = (
 )
 
 
-def decision_rows(console: Console, found: RecordedDecisions) -> Iterator[RenderableType]:
+def decision_rows(console: Console, recorded: RecordedDecisions) -> Iterator[RenderableType]:
     """A row for each decision."""
-    if found.decisions:
-        yield from table_parts(console, _DECIDED, found.decisions)
+    if recorded.decisions:
+        yield from table_parts(console, _DECIDED, recorded.decisions)
     else:
         yield "No such decision is on record for this time."
 

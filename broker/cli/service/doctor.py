@@ -131,15 +131,19 @@ def _next_steps(findings: Sequence[DoctorFinding]) -> Iterator[RenderableType]:
         areas = [*_FIRST, finding.area]
         return finding.health != "problem", areas.index(finding.area)
 
-    useful = [one for one in findings if one.health != "ok" and one.fix and one.area not in ("gpu", "extra")]
+    useful = [
+        finding
+        for finding in findings
+        if finding.health != "ok" and finding.fix and finding.area not in ("gpu", "extra")
+    ]
     steps: dict[str, DoctorFinding] = {}
-    for one in sorted(useful, key=rank):
-        steps.setdefault(one.fix, one)
+    for finding in sorted(useful, key=rank):
+        steps.setdefault(finding.fix, finding)
     if steps:
         yield Text("\nMost useful next", style="bold")
-    for number, one in enumerate(list(steps.values())[:_STEPS], 1):
+    for number, finding in enumerate(list(steps.values())[:_STEPS], 1):
         yield Text.assemble(
-            f"  {number}. ", (one.fix, "cyan"), (f"   ({one.area}: {one.message.splitlines()[0]})", "dim")
+            f"  {number}. ", (finding.fix, "cyan"), (f"   ({finding.area}: {finding.message.splitlines()[0]})", "dim")
         )
 
 

@@ -82,7 +82,7 @@ class SetupWalk:
         yield from (installs := list(clouds.install_findings(self.cloud)))
         logins = list(clouds.login_findings(self.broker, self.cloud))
         yield from logins
-        if any(one.health != "ok" for one in (*installs, *logins)):
+        if any(finding.health != "ok" for finding in (*installs, *logins)):
             return
         access = access_findings(self.broker, self.cloud, dry_run=self.given.dry_run)
         yield from self.terminal.busy("trying the login and its rights", list, access)
@@ -90,11 +90,11 @@ class SetupWalk:
         yield self.terminal.busy(asking, engine_finding, self.broker, self.cloud, dry_run=self.given.dry_run)
 
     def bucket(self) -> Iterator[DoctorFinding]:
-        found = list(clouds.bucket_findings(self.broker, self.cloud))
+        findings = list(clouds.bucket_findings(self.broker, self.cloud))
         name = self.given.create_bucket
-        if not found:
+        if not findings:
             return
-        lacks = found[0].health != "ok"
+        lacks = findings[0].health != "ok"
         if lacks and name is None and self.asks:
             question = "Name of a new private bucket for checkpoints (empty: none)"
             name = typer.prompt(question, default="", show_default=False, err=True) or None
@@ -115,11 +115,13 @@ class SetupWalk:
                     yield DoctorFinding("settings", Health.OK, f"wrote runs = {bucket.url} (undo: that line of {file})")
             if interrupted():
                 raise KeyboardInterrupt
-            found = list(clouds.bucket_findings(self.broker, self.cloud))
+            findings = list(clouds.bucket_findings(self.broker, self.cloud))
         elif lacks and self._cloud.scheme != "az":
-            found[0] = replace(found[0], fix=f"gpubroker setup {self.cloud} --create-bucket NAME, or {found[0].fix}")
-        yield from found
-        if found[0].health == "ok":
+            findings[0] = replace(
+                findings[0], fix=f"gpubroker setup {self.cloud} --create-bucket NAME, or {findings[0].fix}"
+            )
+        yield from findings
+        if findings[0].health == "ok":
             if self.given.dry_run:
                 yield dry_run_finding("bucket", "would write, read and delete a small object in it")
             else:
@@ -143,9 +145,9 @@ class SetupWalk:
         yield from clouds.quota_findings(self.broker, self.cloud)
 
     def budget(self) -> Iterator[DoctorFinding]:
-        found = list(clouds.budget_findings(self.broker, self.cloud))
-        if not found or found[0].health == "ok" or self.broker.store.active_policy() is not None:
-            yield from found
+        findings = list(clouds.budget_findings(self.broker, self.cloud))
+        if not findings or findings[0].health == "ok" or self.broker.store.active_policy() is not None:
+            yield from findings
             return
         amount = self.given.budget or _DEFAULT_BUDGET
         if self.given.budget is None and self.asks and not POLICY_FILE.exists():
@@ -163,10 +165,12 @@ class SetupWalk:
             if interrupted():
                 raise KeyboardInterrupt
         else:
-            yield replace(found[0], fix=f"gpubroker setup {self.cloud} --budget '{_DEFAULT_BUDGET}', or {found[0].fix}")
+            yield replace(
+                findings[0], fix=f"gpubroker setup {self.cloud} --budget '{_DEFAULT_BUDGET}', or {findings[0].fix}"
+            )
 
     def trial(self) -> Iterator[DoctorFinding]:
-        if self._cloud.engine is None or any(one.health != "ok" for one in self.findings):
+        if self._cloud.engine is None or any(finding.health != "ok" for finding in self.findings):
             return
         if self.given.dry_run:
             yield dry_run_finding("job", f"would offer a trial job of seconds, at most {TRIAL_COST}")
@@ -207,8 +211,9 @@ class SetupWalk:
             yield "\nNothing was changed (--dry-run)." if self.given.dry_run else f"\n{end}"
             return
         yield f"\nMissing on the way to {self.cloud}:"
-        missing = [one for one in self.findings if one.health != "ok"]
+        missing = [finding for finding in self.findings if finding.health != "ok"]
         yield from (
-            f"  {number}. {one.area}: {one.fix or one.message.splitlines()[0]}" for number, one in enumerate(missing, 1)
+            f"  {number}. {finding.area}: {finding.fix or finding.message.splitlines()[0]}"
+            for number, finding in enumerate(missing, 1)
         )
         yield f"Then again: gpubroker setup {self.cloud}"

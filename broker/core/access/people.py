@@ -22,7 +22,7 @@ class TeamRole(StrEnum):
     TEAM_ADMINISTRATOR = "team_administrator"
 
 
-ROLES: Mapping[str, Role | TeamRole] = {one.value: one for one in (*TeamRole, *Role)}
+ROLES: Mapping[str, Role | TeamRole] = {role.value: role for role in (*TeamRole, *Role)}
 """The roles in a team and the global ones by name."""
 
 

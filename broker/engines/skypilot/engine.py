@@ -207,7 +207,7 @@ class Skypilot:
         return self._remember(slot, key, launches[0].id)
 
     def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
-        observations = {handle: self._known(handle) for handle in handles}
+        observations = {handle: self._observe_without_query(handle) for handle in handles}
         open_keys = {handle: self._key(handle) for handle, observation in observations.items() if observation is None}
         if open_keys:
             slots = {key: self._slot(key) for key in open_keys.values()}
@@ -273,7 +273,7 @@ class Skypilot:
         assert parts is not None, "the others are known"
         return parts["key"]
 
-    def _known(self, handle: str) -> Observation | None:
+    def _observe_without_query(self, handle: str) -> Observation | None:
         """The observation of a handle that needs no query: invalid, of another server, or gone; else None."""
         parts = _HANDLE.fullmatch(handle)
         if parts is None:
@@ -387,7 +387,7 @@ class Skypilot:
         down_request = slot.read("down.json")
         if down_request is not None:
             elapsed = datetime.now(UTC) - datetime.fromisoformat(down_request["wall"])
-            if elapsed < _DOWN_AGAIN or (elapsed < _DOWN_STUCK and not self._finished(down_request["request"])):
+            if elapsed < _DOWN_AGAIN or (elapsed < _DOWN_STUCK and not self._is_finished(down_request["request"])):
                 return
         else:
             self._witness.before_end(slot, key)
@@ -396,6 +396,6 @@ class Skypilot:
             self._sdk.stop_launching(launch)
         slot.write("down.json", {"wall": datetime.now(UTC).isoformat(), "request": self._sdk.down(cluster_name(key))})
 
-    def _finished(self, id: str) -> bool:
+    def _is_finished(self, id: str) -> bool:
         request = self._sdk.requests([id]).get(id)
         return request is None or request.finished

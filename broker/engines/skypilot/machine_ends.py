@@ -370,7 +370,7 @@ class ComputeEngine:
         self._problems = (GoogleAPIError, GoogleAuthError, RequestException)
 
     def instances(self, label: str, value: str) -> Sequence[GcpRecord]:
-        pages = self._listed("InstancesClient", f'labels.{label} = "{value}"')
+        pages = self._list_pages("InstancesClient", f'labels.{label} = "{value}"')
         return [
             GcpRecord(instance.name, instance.status, instance.zone.rpartition("/")[2])
             for _, page in pages
@@ -378,7 +378,7 @@ class ComputeEngine:
         ]
 
     def operations(self, kind: str) -> Sequence[GcpRecord]:
-        pages = self._listed("GlobalOperationsClient", f'operationType = "{kind}"')
+        pages = self._list_pages("GlobalOperationsClient", f'operationType = "{kind}"')
         operations = [operation for _, page in pages for operation in page.operations]
         return [
             GcpRecord(operation.target_link.rpartition("/instances/")[2], operation.operation_type)
@@ -393,7 +393,7 @@ class ComputeEngine:
             if getattr(error, "code", None) != HTTPStatus.NOT_FOUND:
                 raise _to_broker_error(error) from error
 
-    def _listed(self, client: str, query: str) -> Iterable[tuple[str, Any]]:
+    def _list_pages(self, client: str, query: str) -> Iterable[tuple[str, Any]]:
         try:
             request = {"project": self._project, "filter": query}
             return list(self._client(client).aggregated_list(request=request, retry=None, timeout=_GCP_TIMEOUT))

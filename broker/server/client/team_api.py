@@ -133,7 +133,7 @@ class TeamApi:
         """The document at a path below ``/api/v1``. Parameters that are None are left out. Repeated if the server
         cannot be reached."""
         query = {name: plain(value) for name, value in parameters.items() if value is not None}
-        return self._repeated("GET", VERSION + path, params=query)
+        return self._call("GET", VERSION + path, params=query)
 
     def rows(self, path: str, name: str, **parameters: Any) -> list[Document]:
         """The rows of the list ``name`` on the first page of a document."""
@@ -152,7 +152,7 @@ class TeamApi:
         `Unreachable` that is raised says so."""
         headers = {"Idempotency-Key": str(uuid.uuid4())}
         try:
-            document = self._repeated("POST", VERSION + path, json=dict(body or {}), headers=headers, changes=True)
+            document = self._call("POST", VERSION + path, json=dict(body or {}), headers=headers, changes=True)
         except Unreachable as error:
             if not self.changing:
                 raise
@@ -168,18 +168,18 @@ class TeamApi:
     def ask(self, path: str, body: Mapping[str, Any], **parameters: Any) -> Document:
         """The document that a POST request returns, for queries too long for an address. Changes nothing. Repeated if
         the server cannot be reached."""
-        return self._repeated("POST", VERSION + path, json=dict(body), params=parameters)
+        return self._call("POST", VERSION + path, json=dict(body), params=parameters)
 
     def has_content(self, kind: str, sha256: str) -> bool:
         """Whether the content with this SHA-256 was uploaded before."""
-        answer = self._sent("HEAD", f"{CONTENTS}/{kind}/{sha256}")
+        answer = self._send("HEAD", f"{CONTENTS}/{kind}/{sha256}")
         if answer.status_code not in (200, 404):
             raise self._refusal(answer)
         return answer.status_code == 200
 
     def put_content(self, kind: str, sha256: str, data: bytes | Iterable[bytes]) -> None:
         """Upload bytes; idempotent, but not repeated here, as ``data`` may be read only once."""
-        answer = self._sent("PUT", f"{CONTENTS}/{kind}/{sha256}", content=data)
+        answer = self._send("PUT", f"{CONTENTS}/{kind}/{sha256}", content=data)
         if answer.is_error:
             raise self._refusal(answer)
 
@@ -189,7 +189,7 @@ class TeamApi:
         try:
             # Without compression: a position in compressed bytes is not a position in the file.
             with self._http.stream("GET", VERSION + path, params=query, headers=_UNCOMPRESSED) as answer:
-                self._reached(answer)
+                self._check_reached(answer)
                 if answer.is_error:
                     answer.read()
                     raise self._refusal(answer)
@@ -197,14 +197,14 @@ class TeamApi:
         except httpx.TransportError as error:
             raise self._unreachable(error, path) from error
 
-    def _repeated(self, method: str, path: str, *, changes: bool = False, **options: Any) -> Document:
+    def _call(self, method: str, path: str, *, changes: bool = False, **options: Any) -> Document:
         tries = Retrying(
             retry=retry_if_exception_type(Unreachable),
             stop=stop_after_attempt(self.tries) | (stop_after_attempt(_TRIES) & stop_after_delay(_MAX_RETRY_SECONDS)),
             wait=wait_exponential(multiplier=0.5, max=4),
             reraise=True,
         )
-        answer: httpx.Response = tries(self._posted if changes else self._sent, method, path, **options)
+        answer: httpx.Response = tries(self._post if changes else self._send, method, path, **options)
         if answer.is_error:
             raise self._refusal(answer)
         try:
@@ -215,24 +215,24 @@ class TeamApi:
             raise Malformed("the answer is not a document of gpubroker", where=self.url, hint="check the address")
         return document
 
-    def _posted(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def _post(self, method: str, path: str, **options: Any) -> httpx.Response:
         was_changing, self.changing = self.changing, True
         try:
-            return self._sent(method, path, **options)
+            return self._send(method, path, **options)
         except Unreachable as error:
             if isinstance(error.__cause__, _UNSENT):
                 self.changing = was_changing
             raise
 
-    def _sent(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
             answer = self._http.request(method, path, **options)
         except httpx.TransportError as error:
             raise self._unreachable(error, path) from error
-        self._reached(answer)
+        self._check_reached(answer)
         return answer
 
-    def _reached(self, answer: httpx.Response) -> None:
+    def _check_reached(self, answer: httpx.Response) -> None:
         if answer.status_code in (502, 503, 504):
             raise Unreachable(f"the server answers {answer.status_code}", where=self.url, hint="try again in a minute")
 

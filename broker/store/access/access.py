@@ -68,7 +68,7 @@ class AccessReader:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def _one(self, kind: type[T], table: type[Row], **key: object) -> T | None:
+    def _find(self, kind: type[T], table: type[Row], **key: object) -> T | None:
         """The value in the row with these columns; None if there is none."""
         conditions = (getattr(table, name) == value for name, value in key.items())
         row = self._connection.execute(select(table).where(*conditions)).first()
@@ -76,7 +76,7 @@ class AccessReader:
 
     def person(self, name: str) -> Person | None:
         """The person with that name; None if unknown."""
-        return self._one(Person, PersonRow, name=name)
+        return self._find(Person, PersonRow, name=name)
 
     def people(self) -> Sequence[Person]:
         """All persons by name, including disabled ones."""
@@ -84,7 +84,7 @@ class AccessReader:
 
     def token(self, id: str) -> ApiToken | None:
         """The token with that id; None if unknown."""
-        return self._one(ApiToken, ApiTokenRow, id=id)
+        return self._find(ApiToken, ApiTokenRow, id=id)
 
     def token_and_owner(self, id: str) -> tuple[ApiToken, Person] | None:
         """The token with that id and its owner, from one query; None if either is unknown."""
@@ -121,19 +121,19 @@ class AccessReader:
 
     def request(self, person: str, key: str) -> StoredRequest | None:
         """The person's request with that idempotency key; None if there is none."""
-        return self._one(StoredRequest, ApiRequestRow, person=person, key=key)
+        return self._find(StoredRequest, ApiRequestRow, person=person, key=key)
 
     def session(self, digest: str) -> PageSession | None:
         """The page session with that hash; None if unknown."""
-        return self._one(PageSession, PageSessionRow, digest=digest)
+        return self._find(PageSession, PageSessionRow, digest=digest)
 
     def device_login(self, digest: str) -> DeviceLogin | None:
         """The login with that hash of the program's code; None if unknown."""
-        return self._one(DeviceLogin, DeviceLoginRow, digest=digest)
+        return self._find(DeviceLogin, DeviceLoginRow, digest=digest)
 
     def device_login_of(self, user_code: str) -> DeviceLogin | None:
         """The login with that code, which people enter; None if unknown."""
-        return self._one(DeviceLogin, DeviceLoginRow, user_code=user_code)
+        return self._find(DeviceLogin, DeviceLoginRow, user_code=user_code)
 
     def person_of(self, issuer: str, subject: str) -> str | None:
         """The name of the person with that identity of the provider; None if unknown."""
@@ -215,7 +215,7 @@ class AccessWriter(AccessReader):
             SignInLinkRow.digest == digest, SignInLinkRow.used_at.is_(None), SignInLinkRow.ends_at > to_micros(now)
         )
         is_used = self._connection.execute(use.values(used_at=to_micros(now))).rowcount
-        return self._one(SignInLink, SignInLinkRow, digest=digest) if is_used else None
+        return self._find(SignInLink, SignInLinkRow, digest=digest) if is_used else None
 
     def end_links(self, person: str) -> None:
         """Delete the person's unused links."""
@@ -268,7 +268,7 @@ class AccessWriter(AccessReader):
     def take_provider_sign_in(self, state: str) -> PendingSignIn | None:
         """Delete the sign-in with that hash of its state and return it, so that an answer counts once. None if
         unknown."""
-        pending = self._one(PendingSignIn, ProviderSignInRow, state=state)
+        pending = self._find(PendingSignIn, ProviderSignInRow, state=state)
         self._drop(ProviderSignInRow, ProviderSignInRow.state == state)
         return pending
 

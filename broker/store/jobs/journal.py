@@ -74,7 +74,7 @@ class StoreWriter(StoreReader):
         except IntegrityError as error:
             raise ImpossibleSequence(Event(job_id, 1, at, *items[0]), "the job has been submitted before") from error
         self._connection.execute(insert(JobRow), _job_row(new_view))
-        self._changed([(None, new_view)])
+        self._update_tables([(None, new_view)])
         return new_view
 
     def append_each(self, news: Sequence[tuple[JobView, Sequence[DatedBody]]]) -> list[JobView]:
@@ -92,10 +92,10 @@ class StoreWriter(StoreReader):
         if changes:
             self._connection.execute(insert(AttemptEventRow), rows)
             self._connection.execute(_CHANGE_JOB, [_changed_row(new_view) for _, new_view in changes])
-            self._changed(changes)
+            self._update_tables(changes)
         return [new_view for _, new_view in changes]
 
-    def _changed(self, changes: Sequence[tuple[JobView | None, JobView]]) -> None:
+    def _update_tables(self, changes: Sequence[tuple[JobView | None, JobView]]) -> None:
         """Update the other tables that depend on views."""
         self._live = None
         self._views |= {new_view.id: new_view for _, new_view in changes}
@@ -135,15 +135,15 @@ class StoreWriter(StoreReader):
 
     def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
         """As `StoreReader.spent`."""
-        return self._known(("spent", budget, start, end), lambda: super(StoreWriter, self).spent(budget, start, end))
+        return self._cached(("spent", budget, start, end), lambda: super(StoreWriter, self).spent(budget, start, end))
 
     def spent_until(self, budget: BudgetSpec) -> datetime:
         """As `StoreReader.spent_until`."""
-        return self._known(("until", budget), lambda: super(StoreWriter, self).spent_until(budget))
+        return self._cached(("until", budget), lambda: super(StoreWriter, self).spent_until(budget))
 
     def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
         """As `StoreReader.held`."""
-        stored = self._known(("held", budget, until), lambda: super(StoreWriter, self).held(budget, until))
+        stored = self._cached(("held", budget, until), lambda: super(StoreWriter, self).held(budget, until))
         return stored if self._new is None else [*stored, *self._new.held(budget)]
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
@@ -151,7 +151,7 @@ class StoreWriter(StoreReader):
         stored = super().live_attempts()
         return stored if self._new is None or not self._new.live else [*stored, *self._new.live]
 
-    def _known(self, key: tuple[object, ...], compute: Callable[[], _Answer]) -> _Answer:
+    def _cached(self, key: tuple[object, ...], compute: Callable[[], _Answer]) -> _Answer:
         """The cached answer to a question about money, while the first records of new jobs are collected."""
         if self._new is None:
             return compute()
@@ -198,13 +198,13 @@ class StoreWriter(StoreReader):
         """Rebuild the projections of these jobs from events and entries; returns the ids of jobs whose projections
         differed. Deletes their meters, as `rebuild` does.
         """
-        before = self._kept(job_ids)
+        before = self._states(job_ids)
         ledger.rebuild(self._connection, job_ids)
         self._fold_anew(job_ids)
-        after = self._kept(job_ids)
+        after = self._states(job_ids)
         return [job_id for job_id in job_ids if before[job_id] != after[job_id]]
 
-    def _kept(self, job_ids: Sequence[str]) -> Mapping[str, object]:
+    def _states(self, job_ids: Sequence[str]) -> Mapping[str, object]:
         views, sums = {view.id: view for view in self.views(job_ids)}, self.sums(job_ids)
         return {job_id: (views.get(job_id), self.balance(job_id), sums.get(job_id)) for job_id in job_ids}
 

@@ -51,9 +51,9 @@ _BATCH_SIZE = 5_000  # entries read at once
 _JOBS_PER_READ = 500  # the maximum number of jobs whose entries are in memory at once
 _NAMES = table_of(LedgerBalanceRow).columns.keys()
 # Looked up in a dictionary: reports read a million rows.
-_MOVEMENTS = {one.value: one for one in Movement}
-_ACCOUNTS = {one.value: one for one in Account}
-_KINDS = {one.value: one for one in MoneyKind}
+_MOVEMENTS = {movement.value: movement for movement in Movement}
+_ACCOUNTS = {account.value: account for account in Account}
+_KINDS = {kind.value: kind for kind in MoneyKind}
 # One statement instead of a query and an insert: while one process posts, all others wait.
 _OPEN = text(
     f"INSERT INTO ledger_balance ({', '.join(_NAMES)}) VALUES (:{', :'.join(_NAMES)}) ON CONFLICT DO NOTHING"  # noqa: S608  # our own names

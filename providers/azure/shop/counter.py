@@ -32,7 +32,7 @@ class AzureCounter:
         """The time in whole seconds (UTC)."""
         return self.clock.now().replace(microsecond=0)
 
-    def priced(
+    def priced_offers(
         self, request: QuoteRequest, kind: CapacityType, source: str, months: int | None = None
     ) -> Iterator[Offer]:
         """The offers of the price list that the request may mean, with a price."""

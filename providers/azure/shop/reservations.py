@@ -51,7 +51,7 @@ class AzureCapacityReservations(CloudProduct[AzureCounter]):
         reject_later_start(request, "a capacity reservation")
         if request.length < timedelta(hours=1):
             raise InvalidInput(f"expected 1 hour or more; got {request.length}", where="--for", hint="--for 7d")
-        for offer in self._counter.priced(request, CapacityType.ON_DEMAND, SOURCE):
+        for offer in self._counter.priced_offers(request, CapacityType.ON_DEMAND, SOURCE):
             assert offer.price is not None
             fields = self._counter.quote(
                 request, PurchaseProduct.CAPACITY_RESERVATION, offer.region, offer.instance_type
@@ -64,7 +64,7 @@ class AzureCapacityReservations(CloudProduct[AzureCounter]):
         login, resources = self._counter.login(), self._resources
         path = f"/subscriptions/{login.subscription}/resourcegroups/{resources}"
         try:
-            login.asked("resource group", "GET", path, version=_GROUPS_VERSION)
+            login.request("resource group", "GET", path, version=_GROUPS_VERSION)
         except NotFound as error:
             hint = f"az group create --name {resources} --location {quote.region}, or {setting(NAME, 'resource_group')}"
             raise Refused(f"there is no resource group {resources}", where=NAME, hint=hint) from error

@@ -57,10 +57,10 @@ class AzureReservedInstances(CloudProduct[AzureCounter]):
         check_years(request.length, "reservations")
         reject_later_start(request, "a reservation")
         login, (term, months) = self._counter.login(), YEARS[request.length]
-        for offer in self._counter.priced(request, CapacityType.RESERVED, SOURCE, months):
+        for offer in self._counter.priced_offers(request, CapacityType.RESERVED, SOURCE, months):
             fields = self._counter.quote(request, PurchaseProduct.RESERVED_INSTANCES, offer.region, offer.instance_type)
             body = _body(login.subscription, offer.instance_type, offer.region, request.machines, term, "gpubroker")
-            answer = login.asked("reservation price", "POST", f"{_CAPACITY}/calculatePrice", body, version=_VERSION)
+            answer = login.request("reservation price", "POST", f"{_CAPACITY}/calculatePrice", body, version=_VERSION)
             properties = nested_object(answer, "properties")
             id = properties.get("reservationOrderId")
             if not isinstance(id, str) or not id:
@@ -93,18 +93,18 @@ class AzureReservedInstances(CloudProduct[AzureCounter]):
     def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
         path = f"{_CAPACITY}/reservationOrders/{quote.offering}"
         try:
-            row = self._counter.login().asked("reservation order", "GET", path, version=_VERSION)
+            row = self._counter.login().request("reservation order", "GET", path, version=_VERSION)
         except NotFound:
             return []
         return [_order(row, quote)] if nested_object(row, "properties").get("displayName") == key else []
 
     def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
         login, path = self._counter.login(), f"{_CAPACITY}/reservationOrders/{order.id}"
-        row = login.asked("reservation order", "GET", path, version=_VERSION)
+        row = login.request("reservation order", "GET", path, version=_VERSION)
         reservation = next(iter(objects(nested_object(row, "properties").get("reservations"))), {})
         returned = {"reservationId": reservation.get("id"), "quantity": quote.machines}
         body = {"id": path, "properties": {"scope": "Reservation", "reservationToReturn": returned}}
-        answer = login.asked("refund", "POST", f"{path}/calculateRefund", body, version=_VERSION)
+        answer = login.request("refund", "POST", f"{path}/calculateRefund", body, version=_VERSION)
         properties = nested_object(answer, "properties")
         policy = nested_object(properties, "policyResult", "properties")
         errors = [str(error.get("message")) for error in objects(policy.get("policyErrors"))]

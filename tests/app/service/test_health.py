@@ -18,7 +18,7 @@ def test_a_duty_that_says_nothing_for_long_is_ill_and_well_again_when_it_speaks(
     assert pulses.ill() == {}
     clock.now += 2
     assert pulses.ill() == {"jobs": "silent for 61 s"}
-    pulses.looked("jobs", 0.25, steps=3)
+    pulses.record_run("jobs", 0.25, steps=3)
     assert pulses.ill() == {}
     assert pulses.silent_for("jobs") == 0
     pulse = pulses.pulses()["jobs"]
@@ -29,6 +29,6 @@ def test_standing_by_is_healthy_and_trouble_with_the_store_is_not() -> None:
     pulses = Pulses(monotonic=Stopwatch())
     pulses.stands_by("jobs")
     assert pulses.ill() == {}
-    pulses.failed("jobs")
+    pulses.record_failure("jobs")
     assert pulses.ill() == {"jobs": "the store does not answer"}
     assert pulses.pulses()["jobs"].failures == 1

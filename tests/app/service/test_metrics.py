@@ -44,7 +44,7 @@ def numbers(page: MetricsPage) -> dict[tuple[str, str], float]:
 
 def test_prometheus_reads_duties_jobs_and_prices(broker: Broker, page: MetricsPage, pulses: Pulses) -> None:
     freshen(broker)
-    pulses.looked("jobs", 0.5, steps=2)
+    pulses.record_run("jobs", 0.5, steps=2)
     found = numbers(page)
     assert found["gpubroker_up", ""] == 1
     assert found["gpubroker_duty", "jobs,leading"] == 1
@@ -72,7 +72,7 @@ def test_health_is_a_status(page: MetricsPage, pulses: Pulses) -> None:
     request = urllib.request.Request(f"{page.url}/healthz", headers={"Authorization": BEARER})
     with urllib.request.urlopen(request, timeout=LONGEST) as answer:
         assert json.load(answer) == {"healthy": True, "duties": {"jobs": "standing_by"}, "ill": {}}
-    pulses.failed("jobs")
+    pulses.record_failure("jobs")
     assert page.answer("/healthz", "")[0] == 503
     assert page.answer("/", "")[0] == 404
 
@@ -106,7 +106,7 @@ def test_a_port_in_use_is_said(broker: Broker, page: MetricsPage, pulses: Pulses
 
 def test_money_is_told_and_the_dashboard_reads_what_there_is(broker: Broker, page: MetricsPage, pulses: Pulses) -> None:
     freshen(broker)
-    pulses.looked("jobs", 0.5)
+    pulses.record_run("jobs", 0.5)
     policy = "version: 1\npolicy: p\nbudgets:\n  - {name: all, amount: $100, period: month, counts: [sandbox]}\n"
     broker.store.activate_policy({"p.yaml": policy}, by="ada")
     found = numbers(page)

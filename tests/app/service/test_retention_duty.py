@@ -70,7 +70,7 @@ def test_delivered_notices_go_when_their_time_is_over(broker: Broker, says: str,
         outbox.add(Notice(key, "", ""), ["ops"], NOW - days * DAY)
         sent = outbox.claim(["ops"], NOW, DAY)
         assert sent is not None
-        outbox.delivered(sent, NOW - days * DAY)
+        outbox.mark_delivered(sent, NOW - days * DAY)
     RetentionDuty(broker, say=print).once()
     assert [one.notice.key for one in outbox.newest(9, failed=False)] == kept
 

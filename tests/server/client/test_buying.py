@@ -82,7 +82,7 @@ def test_what_was_not_ordered_is_withdrawn(service: TeamService, laptop: Laptop,
 def test_a_purchase_is_made_once_although_the_first_answer_is_lost(
     service: TeamService, laptop: Laptop, market: SfcomputeMarket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, sent, posted = len(service.world.broker.store.purchases()), TeamApi._sent, list[str]()
+    before, sent, posted = len(service.world.broker.store.purchases()), TeamApi._send, list[str]()
 
     def lossy(api: TeamApi, method: str, path: str, **more: Any) -> Any:
         answer = sent(api, method, path, **more)
@@ -92,7 +92,7 @@ def test_a_purchase_is_made_once_although_the_first_answer_is_lost(
                 raise Unreachable("the connection was closed")
         return answer
 
-    monkeypatch.setattr(TeamApi, "_sent", lossy)
+    monkeypatch.setattr(TeamApi, "_send", lossy)
     monkeypatch.setattr("tenacity.nap.time", SimpleNamespace(sleep=lambda seconds: None))
     asked = asked_for(laptop)
     assert (asked["state"], len(posted), len(service.world.broker.store.purchases())) == ("asking", 2, before + 1)

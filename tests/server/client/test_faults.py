@@ -25,7 +25,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_rollback_is_made_once_although_the_first_answer_is_lost(
     service: TeamService, laptop: Laptop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, store, sent, lost = tmp_path / "team.yaml", service.world.broker.store, TeamApi._sent, list[str]()
+    file, store, sent, lost = tmp_path / "team.yaml", service.world.broker.store, TeamApi._send, list[str]()
     for limit in ("$5", "$6"):
         file.write_text(POLICY.replace("cost: $4", f"cost: {limit}"))
         assert laptop("policy", "apply", str(file), "--yes", by="adam").code == 0
@@ -39,7 +39,7 @@ def test_a_rollback_is_made_once_although_the_first_answer_is_lost(
             raise Unreachable("the connection was closed")
         return answer
 
-    monkeypatch.setattr(TeamApi, "_sent", lossy)
+    monkeypatch.setattr(TeamApi, "_send", lossy)
     done = laptop("policy", "rollback", "--yes", by="adam")
     assert (done.code, len(lost), f"Version {active.number + 1} is active." in done.out) == (0, 1, True), done.err
     after = store.active_policy()

@@ -75,7 +75,7 @@ _PREDECESSOR_SCHEMA = {
             "type": "object",
             "properties": {
                 "job": {"type": "string"},
-                "when": {"enum": [one.value for one in When]},
+                "when": {"enum": [when.value for when in When]},
                 "inputs": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
             },
             "required": ["job"],

@@ -74,7 +74,7 @@ class Conversion:
         self.lose("the command is the image's own: write it into `run:`")
         return "echo 'write the command of the image here' >&2; exit 1"
 
-    def renamed(self, script: str, prefix: str, names: Mapping[str, str]) -> str:
+    def rename_variables(self, script: str, prefix: str, names: Mapping[str, str]) -> str:
         """The script with the other program's variables by their names here; those that there are not are noted."""
         unknown = sorted(set(re.findall(rf"\b{prefix}_\w+", script)) - names.keys())
         if unknown:

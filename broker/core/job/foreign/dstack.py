@@ -48,7 +48,7 @@ def convert(text: str, file: str) -> Conversion:
     if (policy := data.pop("spot_policy", None)) in _SPOT:
         conversion.resource("capacity_types", _SPOT[policy])
     places = {"providers": data.pop("backends", None), "regions": data.pop("regions", None)}
-    if constraints := {key: [str(one) for one in names] for key, names in places.items() if names}:
+    if constraints := {key: [str(name) for name in names] for key, names in places.items() if names}:
         conversion.job["constraints"] = constraints
     if (types := data.pop("instance_types", None)) and len(types) == 1:
         conversion.resource("instance_type", str(types[0]))
@@ -69,7 +69,7 @@ def convert(text: str, file: str) -> Conversion:
     script = _without_values("\n".join([*([f"cd {folder}"] if folder else []), *commands]) + "\n", conversion)
     exports = [f"export {name}={value}\n" for name, value in _COMPUTED.items() if re.search(rf"\b{name}\b", script)]
     names = _VARIABLES | {name: name for name in _COMPUTED}
-    conversion.job["run"] = "".join(["set -e\n", *exports, conversion.renamed(script, "DSTACK", names)])
+    conversion.job["run"] = "".join(["set -e\n", *exports, conversion.rename_variables(script, "DSTACK", names)])
     return conversion
 
 
@@ -137,7 +137,7 @@ def _gpu(value: object, conversion: Conversion) -> None:
     memory = _least(sizes)
     if not (count := conversion.whole_cards(amount, f"gpu: {_short(value)}")):
         return
-    known = [name for name in (accelerator_name(f"{one}-{memory}" if memory else one) for one in names) if name]
+    known = [name for name in (accelerator_name(f"{gpu}-{memory}" if memory else gpu) for gpu in names) if name]
     for name in known:
         if (size := lookup(name).memory_gb) > 1.1 * _largest(sizes):
             conversion.lose(f"gpu memory {sizes}: a card {name} has {size:g} GB, and only whole cards are rented")
@@ -160,7 +160,7 @@ def _gpu_fields(value: object) -> tuple[list[str], str, str, float]:
     parts = [str(value)]
     if isinstance(value, Mapping):
         name = value.get("name")
-        names = [str(one) for one in (name if isinstance(name, list) else [name])] if name else []
+        names = [str(entry) for entry in (name if isinstance(name, list) else [name])] if name else []
         sizes = str(value.get("memory") or "")
         parts = [str(value.get("count") or 1), *([str(value["vendor"])] if value.get("vendor") else [])]
     for part in (piece.strip() for text in parts for piece in text.split(":")):
@@ -171,7 +171,7 @@ def _gpu_fields(value: object) -> tuple[list[str], str, str, float]:
         elif part.lower() in _VENDORS:
             vendor = part.lower()
         else:
-            names += [one.strip() for one in part.split(",")]
+            names += [item.strip() for item in part.split(",")]
     return names, vendor, sizes, amount
 
 

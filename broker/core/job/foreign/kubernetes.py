@@ -30,14 +30,16 @@ _MOST_DOCUMENTS = 50
 def convert(text: str, file: str) -> Conversion:
     """The job file of the first Job, CronJob or Pod of a manifest. Raises `InvalidInput` if there is none, or its
     container has no command."""
-    documents = [one.data for one in read_documents(text, file=file, kind="manifest", max_documents=_MOST_DOCUMENTS)]
-    manifest = next((one for one in documents if one.get("kind") in _KINDS), None)
+    documents = [
+        document.data for document in read_documents(text, file=file, kind="manifest", max_documents=_MOST_DOCUMENTS)
+    ]
+    manifest = next((document for document in documents if document.get("kind") in _KINDS), None)
     if manifest is None:
-        kinds = ", ".join(str(one.get("kind")) for one in documents)
+        kinds = ", ".join(str(document.get("kind")) for document in documents)
         raise InvalidInput(f"{kinds} cannot be converted; expected one of {', '.join(_KINDS)}", where=file)
     conversion = Conversion()
-    others = [one for one in documents if one is not manifest]
-    conversion.lose(*(f"{one.get('kind')} {_at(one, 'metadata').get('name', '')}" for one in others))
+    others = [document for document in documents if document is not manifest]
+    conversion.lose(*(f"{document.get('kind')} {_at(document, 'metadata').get('name', '')}" for document in others))
     metadata = _at(manifest, "metadata")
     conversion.job["name"] = job_name(metadata.get("name") or str(metadata.get("generateName", "job")).rstrip("-"))
     spec, pod = _at(manifest, "spec"), _at(manifest, "spec")
@@ -55,8 +57,8 @@ def convert(text: str, file: str) -> Conversion:
     if not containers:
         raise InvalidInput("the manifest has no container", where=file)
     container = containers[0]
-    conversion.lose(*(f"the container {one.get('name')}: a job runs one" for one in containers[1:]))
-    initial = [one.get("name") for one in pod.get("initContainers") or []]
+    conversion.lose(*(f"the container {container.get('name')}: a job runs one" for container in containers[1:]))
+    initial = [container.get("name") for container in pod.get("initContainers") or []]
     conversion.lose(*(f"the initContainer {name}: write its command into `setup:`" for name in initial))
     _container(container, pod, conversion)
     known = _WITHOUT_EFFECT | {"initContainers", "volumes", "activeDeadlineSeconds"}

@@ -216,7 +216,7 @@ def _commands(text: str, conversion: Conversion) -> str:
             " they bring in `setup:`, or name an `image_id:`"
         )
     script = "\n".join(script_lines).strip("\n") + "\n"
-    return conversion.renamed(script, "SLURM", _VARIABLES)
+    return conversion.rename_variables(script, "SLURM", _VARIABLES)
 
 
 def _without_srun(line: str, conversion: Conversion) -> str:
