@@ -143,7 +143,8 @@ def _whole(stage: ChaosStage, broker: Broker, job: ChaosJob, view: JobView) -> I
         counts = look.counts_of({view.id: again})[view.id]
     if numbers != list(range(job.tasks)) or counts.states != {JobState.SUCCEEDED: job.tasks} or counts.open:
         yield f"{job.name}: of {job.tasks} tasks {numbers} are listed, and counted {dict(counts.states)}"
-    fetched = fetch_files(results(broker, view, "part/*"), stage.folder / "fetched" / job.name).files
+    fetched = results(broker, view, "part/*")
+    fetch_files(fetched, stage.folder / "fetched" / job.name)
     if sorted(file.path for file in fetched) != [f"{number}/part/0.txt" for number in range(job.tasks)]:
         yield f"{job.name}: fetched are {[file.path for file in fetched]}"
 

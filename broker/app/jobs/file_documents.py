@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Self
 
 from broker.agent.checkpoints import MIN_KEPT, Manifest, SavedFile
@@ -9,7 +10,7 @@ from broker.agent.names import to_text
 from broker.agent.outputs import OutputFile
 from broker.agent.source_tree import TreeEntry
 from broker.app.documents import Moment, Result
-from broker.app.jobs.job_files import FetchedOutputs, output_path
+from broker.app.jobs.job_files import RemoteFile, output_path
 from broker.core.events.views import JobView
 from broker.core.job.snapshots import GitState, TreeCopy
 from broker.engines.runfolder.runfolder import KeptOutput
@@ -69,9 +70,9 @@ class FetchedFilesResult(Result):
     present: int
 
     @classmethod
-    def of(cls, id: str, fetched: FetchedOutputs) -> Self:
-        files = [to_text(file.path) for file in fetched.files]
-        return cls(id=id, to=str(fetched.to), files=files, bytes=fetched.size, present=fetched.present)
+    def of(cls, id: str, to: Path, files: Sequence[RemoteFile], present: int) -> Self:
+        paths, size = [to_text(file.path) for file in files], sum(file.size for file in files)
+        return cls(id=id, to=str(to), files=paths, bytes=size, present=present)
 
 
 class FinishedCheckpointResult(Result):

@@ -44,20 +44,6 @@ class RemoteFile:
     target: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedOutputs:
-    """The files that are now in ``to``. ``present``: how many were there before with this content."""
-
-    to: Path
-    files: Sequence[RemoteFile]
-    present: int
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(file.size for file in self.files)
-
-
 def run_folder_url(broker: Broker, view: JobView) -> str:
     """The URL of the job's run folder. Raises `Unreachable`."""
     return run_folders(broker).of(view.id).url
@@ -154,16 +140,8 @@ def output_files(broker: Broker, view: JobView, selected: Sequence[KeptOutput], 
     ]
 
 
-def fetch_checkpoint(
-    broker: Broker, view: JobView, manifest: Manifest, to: Path, progress: Progress = no_progress
-) -> FetchedOutputs:
-    """Download the files of a checkpoint. If several nodes saved the same path, the first node's file is used. Raises
-    as `fetch_files`."""
-    return fetch_files(checkpoint_files(broker, view, manifest), to, progress)
-
-
 def checkpoint_files(broker: Broker, view: JobView, manifest: Manifest) -> list[RemoteFile]:
-    """The files of a checkpoint with their bytes, as `fetch_checkpoint` chooses them."""
+    """The files of a checkpoint with their bytes. Of several nodes with the same path, the first one counts."""
     folder = run_folders(broker).of(view.id)
     file_by_path = {
         file.path: file for file in sorted(manifest.files, key=lambda checkpoint_file: -checkpoint_file.rank)
@@ -175,11 +153,11 @@ def checkpoint_files(broker: Broker, view: JobView, manifest: Manifest) -> list[
     ]
 
 
-def fetch_files(files: Sequence[RemoteFile], to: Path, progress: Progress = no_progress) -> FetchedOutputs:
-    """Download files into ``to``, under their own paths. Complete files are not read again, partial ones are
-    continued. Overwrites files with other content. Raises `InvalidInput` if a file cannot be written, `RetryLater`
-    (partial files stay for the next call), and `GiveUp`; `Malformed`, before anything is written, for a path that leads
-    out of ``to``."""
+def fetch_files(files: Sequence[RemoteFile], to: Path, progress: Progress = no_progress) -> int:
+    """Download files into ``to``, under their own paths; returns how many were there with this content. Complete files
+    are not read again, partial ones are continued. Overwrites files with other content. Raises `InvalidInput` if a file
+    cannot be written, `RetryLater` (partial files stay for the next call), and `GiveUp`; `Malformed`, before anything
+    is written, for a path that leads out of ``to``."""
     for file in files:
         _check_path(file)
     total, done, present_count = sum(file.size for file in files), 0, 0
@@ -197,7 +175,7 @@ def fetch_files(files: Sequence[RemoteFile], to: Path, progress: Progress = no_p
         apply_metadata(to, files)
     except OSError as error:
         raise _cannot_write(error, error.filename or to) from error
-    return FetchedOutputs(to, files, present_count)
+    return present_count
 
 
 def _check_path(file: RemoteFile) -> None:

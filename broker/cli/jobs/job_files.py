@@ -134,13 +134,12 @@ def _fetch(terminal: Terminal, job: str, options: FetchOptions) -> FetchedFilesR
     view = (jobs.find if takes_all else jobs.find_single)(broker, job)
     target = options.into(view.id, view.job.workdir)
     with bytes_bar(terminal, "fetching") as progress:
-        if options.checkpoint is not None:
-            manifest = job_files.checkpoint(broker, view, options.checkpoint)
-            fetched_outputs = job_files.fetch_checkpoint(broker, view, manifest, target, progress)
-        else:
-            results = job_files.results(broker, view, options.path, options.attempt)
-            fetched_outputs = job_files.fetch_files(results, target, progress)
-    return FetchedFilesResult.of(view.id, fetched_outputs)
+        files = (
+            job_files.results(broker, view, options.path, options.attempt)
+            if options.checkpoint is None
+            else job_files.checkpoint_files(broker, view, job_files.checkpoint(broker, view, options.checkpoint))
+        )
+        return FetchedFilesResult.of(view.id, target, files, job_files.fetch_files(files, target, progress))
 
 
 def _fetch_from_server(terminal: Terminal, job: str, options: FetchOptions) -> FetchedFilesResult:
@@ -159,8 +158,9 @@ def _fetch_from_server(terminal: Terminal, job: str, options: FetchOptions) -> F
         raise Malformed(
             f"the server calls the job {id!r}, which is not a valid folder name", where=api.url, hint="use --to"
         )
+    target = options.into(id)
     with bytes_bar(terminal, "fetching") as progress:
-        return FetchedFilesResult.of(id, fetch_files(files, options.into(id), progress))
+        return FetchedFilesResult.of(id, target, files, fetch_files(files, target, progress))
 
 
 def _show_submitted(terminal: Terminal, job: str) -> None:
@@ -234,10 +234,10 @@ def output_lines(console: Console, job_outputs: JobOutputs) -> Iterator[Renderab
 
 
 def fetched_text(fetched_files: FetchedFilesResult) -> str:
-    """``4 files, 0.3 MB, in mine-4k2m9x; 1 of them were unchanged``"""
+    """``4 files, 0.3 MB, in mine-4k2m9x; 1 unchanged``"""
     if not fetched_files.files:
         return f"{fetched_files.id} has saved no results; `outputs:` in its job file sets which files are kept"
-    unchanged_text = f"; {fetched_files.present} of them were unchanged" if fetched_files.present else ""
+    unchanged_text = f"; {fetched_files.present:,} unchanged" if fetched_files.present else ""
     return (
         f"{formats.plural(len(fetched_files.files), 'file')}, {gigabytes(fetched_files.bytes)}, in "
         f"{fetched_files.to}{unchanged_text}"

@@ -121,7 +121,8 @@ class StoreBackend:
     def fetch(self, id: str, path: str | None, to: Path, attempt: int | None = None) -> list[Path]:
         """Download results at or below ``path``, or that match it as a pattern; of an array, those of all tasks."""
         results = job_files.results(self._broker, jobs.find(self._broker, id), path, attempt)
-        return [to / file.path for file in job_files.fetch_files(results, to).files]
+        job_files.fetch_files(results, to)
+        return [to / file.path for file in results]
 
     def cancel(self, id: str) -> None:
         jobs.cancel(self._broker, jobs.find(self._broker, id), by=self._actor)

@@ -107,8 +107,9 @@ class ServerBackend:
 
     def fetch(self, id: str, path: str | None, to: Path, attempt: int | None = None) -> list[Path]:
         """Download results at or below ``path``, or that match it as a pattern."""
-        download = fetch_files(output.results(self._api, id, path, attempt), to)
-        return [to / file.path for file in download.files]
+        results = output.results(self._api, id, path, attempt)
+        fetch_files(results, to)
+        return [to / file.path for file in results]
 
     def cancel(self, id: str) -> None:
         self._api.run(jobs.cancel_job, id)
