@@ -139,7 +139,7 @@ def resume() -> Path | None:
 
 
 def _largest_file(entry: Path) -> tuple[int, int]:
-    """Its bytes and its time of change (ns); 0 bytes if there is none."""
+    """The bytes and the time of change (ns) of the entry's largest file; 0 bytes without a file."""
     sizes = [(0, 0)]
     for path in [entry, *entry.rglob("*")]:
         with contextlib.suppress(OSError):

@@ -152,7 +152,7 @@ class Attempt:
             return FOLDER_OUT_OF_REACH
 
     def _hide(self, record: logging.LogRecord) -> bool:
-        """For messages of the agent itself, which engines keep."""
+        """Mask secrets in a message of the agent itself, as engines keep its output."""
         record.msg, record.args = self._mask.text(record.getMessage()), ()
         return True
 

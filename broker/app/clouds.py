@@ -112,7 +112,7 @@ def is_installed(module: str) -> bool:
 
 
 def install_findings(name: str) -> Iterator[DoctorFinding]:
-    """Its optional installs and programs."""
+    """Whether the optional packages and programs of the cloud are installed."""
     cloud = find_cloud(name)
     if missing := [extra for extra, module in cloud.extras.items() if not is_installed(module)]:
         message = f"not installed: gpubroker[{','.join(missing)}]"

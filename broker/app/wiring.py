@@ -42,7 +42,7 @@ class CatalogueReader(Protocol):
     def layout(self) -> str: ...
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """Its rows. Raises `InvalidInput` if the file cannot be used."""
+        """The rows of the file. Raises `InvalidInput` if the file cannot be used."""
 
 
 class OpenCatalogue(Protocol):

@@ -118,7 +118,7 @@ class BuyOrRent:
     assumptions: tuple[str, ...]
 
     def present_value_usd(self, way: CapacityType) -> float:
-        """Of a way that was compared."""
+        """The present value (USD) of the costs of a compared way."""
         return next(way_cost.present_value_usd for way_cost in self.ways if way_cost.way is way)
 
 

@@ -112,7 +112,7 @@ def _about_data(job: Job, effort: Effort, place: str | None) -> Iterator[str]:
 
 
 def _about_spot(job: Job, effort: Effort) -> Iterator[str]:
-    """That spot offers are left out although the job does not say so."""
+    """A note that spot offers are left out although the job does not say so."""
     if job.resources and not effort.checkpoints and all(_excludes_spot(request) for request in job.resources):
         yield (
             "spot is off because the job has no `checkpoint:`; `use_spot: true` under `resources:` uses spot only, "

@@ -245,7 +245,7 @@ def without_exclusion(reason: Reason, job: Job) -> Job | None:
 
 
 def matching_otherwise(reason: Reason, request: PreparedJob, offers: Sequence[Offer]) -> list[Offer]:
-    """Those of the offers that the job excludes for that reason alone: without it they would match. If none would,
+    """The offers that the job excludes for that reason alone: without it they would match. If none would,
     those that would only lack setup."""
     relaxed = without_exclusion(reason, request.job)
     if relaxed is None:

@@ -103,7 +103,7 @@ class NextLook:
 
 @dataclass(frozen=True, slots=True)
 class TryLater:
-    """It failed; run again after the back-off of that reason."""
+    """The step failed; run it again after the back-off of that reason."""
 
     reason: RetryReason
 

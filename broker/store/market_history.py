@@ -101,7 +101,7 @@ def _newest(row: Any, filters: Sequence[ColumnElement[bool]]) -> ScalarSelect[in
 
 
 def _without_superseded(rows: Sequence[Any]) -> list[Any]:
-    """Without reference prices of machines for which a live source had a price, as for current offers."""
+    """The rows without reference prices of machines for which a live source had a price, as for current offers."""
 
     def machine(row: Any) -> tuple[Any, ...]:
         return tuple(getattr(row, name) for name in _MACHINE)

@@ -186,7 +186,7 @@ def _add_rents(case: Assumptions, gpu: str, prices: CurrentPrices, notes: list[s
 
 
 def _within(prices: CurrentPrices, years: float) -> CurrentPrices:
-    """Without reservations for longer than that."""
+    """The prices without reservations for a longer time than ``years``."""
     return replace(
         prices,
         offers={

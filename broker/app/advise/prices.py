@@ -243,7 +243,7 @@ class CurrentPrices:
 
     @classmethod
     def of(cls, offers: Iterable[Offer], now: datetime) -> CurrentPrices:
-        """Those of these offers that are for rent."""
+        """The prices of the offers that are for rent."""
         by_accelerator: dict[str, list[Offer]] = {}
         cpu_machines = []
         for offer in offers:

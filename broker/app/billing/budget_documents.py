@@ -239,7 +239,7 @@ class BudgetList(Result):
 
     @property
     def most_urgent_first(self) -> list[BudgetResult]:
-        """Those in the worst standing first, of these the largest excess."""
+        """The budgets in the worst standing first; among these, the largest excess first."""
         return sorted(self.budgets, key=lambda budget: (list(BudgetStanding).index(budget.standing), budget.margin))
 
 

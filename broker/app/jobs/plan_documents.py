@@ -126,7 +126,7 @@ class RejectionCount(Result):
 
     @classmethod
     def of(cls, job_preview: Preview) -> list[Self]:
-        """Those that the most suitable offers have come first."""
+        """The reasons, those of the most suitable offers first."""
         offers, rejected = {offer.id: offer for offer in job_preview.offers}, dict[Reason, list[Rejection]]()
         engines = job_preview.market.conditions.engines if job_preview.market else {}
         for rejection in job_preview.plan.rejections:

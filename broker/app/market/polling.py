@@ -259,8 +259,8 @@ def alert_trouble(broker: Broker, result: PollResult) -> bool:
 
 
 def fresh_providers(broker: Broker, names: Collection[str]) -> set[str]:
-    """Those of these providers whose stored prices are all within their age limits. Not those of this machine: if one
-    of them fails, its setting is wrong."""
+    """The providers among ``names`` whose stored prices are all within their age limits, without those of this machine:
+    if one of these fails, its setting is wrong."""
     known = broker.store.market.freshness(broker.clock.now())
     others = {*names} - {*broker.registries.local_providers}
     states = {name: known[name] for name in others if name in known}

@@ -116,7 +116,7 @@ class AlertRecipient(Result):
 
     @classmethod
     def all_of(cls, targets: Targets) -> list[Self]:
-        """Those of the settings."""
+        """The targets that the settings name."""
         return [
             cls(name=name, address=redact_address(target_address), setting=setting_variable(name))
             for name, target_address in targets.items()

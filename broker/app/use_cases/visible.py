@@ -50,7 +50,7 @@ def submittable_job(by: Caller, job_file: str) -> Job:
 
 
 def _visible_predecessor(by: Caller, predecessor: Predecessor) -> Predecessor:
-    """With the id of the job that the caller may see by this name: others may have jobs of the same one."""
+    """The predecessor, named by the id of the job that the caller may see: other people may have jobs of that name."""
     teams, name = by.access.teams(Permission.SEE_JOBS), predecessor.job
     try:
         id = find_predecessor(by.broker, name, teams)[1]

@@ -46,7 +46,7 @@ def _money_column(title: str, rank: int = 0, field: str = "") -> ValueColumn[Any
 
 
 def _spend_columns(report: SpendReport) -> list[ValueColumn[SpendGroup]]:
-    """Of the table in the terminal and of the page."""
+    """The columns of the table in the terminal and on the page."""
     cash = [_money_column("cash"), _money_column("amortized", 2, "amortised")]
     return [
         *(ValueColumn(name, _dimension_value(index)) for index, name in enumerate(report.by.split(","))),

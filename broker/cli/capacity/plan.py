@@ -189,7 +189,7 @@ def _stated_prices(given: CapacityPlanOptions) -> StatedPrices:
 
 
 def _assumptions(broker: Broker, assignments: Sequence[str] | None = None) -> Assumptions:
-    """Those of the active policies, then as the command says."""
+    """The assumptions of the active policies, with those of the command in their place."""
     from broker.app.assumptions import load_assumptions
     from broker.cli.advise.inputs import override_stated, stated_assumptions
 

@@ -174,7 +174,7 @@ def diff_lines(text: str) -> list[Text]:
 
 
 def unchanged_text(version: int) -> str:
-    """That these files are active already, as that version."""
+    """The sentence that these files are active already, as that version."""
     return f"Nothing changed: version {version} with these files is already active."
 
 

@@ -34,7 +34,7 @@ PAGE_MODULES = ("fastapi", "jinja2", "uvicorn")
 
 @dataclass(frozen=True, slots=True)
 class DemoPage:
-    """Its address, and the link by which one signs in, once."""
+    """The page's address, and the link by which a person signs in, once."""
 
     url: str
     link: str

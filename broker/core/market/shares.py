@@ -62,7 +62,7 @@ class MachineShare:
         return has_room and all(own.get(name, 0) >= count for name, count in other.gpus if count > 0)
 
     def part_of(self, whole: MachineShare) -> Fraction:
-        """Its largest fraction of any resource of the whole, from 0 to 1."""
+        """The largest fraction of any resource of the whole, from 0 to 1."""
         available = dict(whole.gpus)
         pairs = [(self.milli_cpus, whole.milli_cpus), (self.mib, whole.mib)]
         pairs += [(count, available.get(name, 0)) for name, count in self.gpus]

@@ -122,7 +122,7 @@ class LiveAttempt:
 
     @property
     def share(self) -> MachineShare:
-        """Its part of that machine."""
+        """The attempt's part of that machine."""
         gpus = ((self.accelerator, self.gpus),) if self.accelerator is not None and self.gpus else ()
         return MachineShare(self.milli_cpus, self.mib, gpus)
 

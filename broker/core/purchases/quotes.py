@@ -239,4 +239,4 @@ class SellsCapacity(Protocol):
 
     @property
     def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
-        """Its products by kind. Sends no request."""
+        """The provider's products by kind. Sends no request."""

@@ -284,7 +284,7 @@ def _number_as_text(value: object) -> object:
 
 
 def _plain(value: Decimal) -> str:
-    """Without exponent and without trailing zeros."""
+    """The number without exponent and without trailing zeros."""
     text = f"{value:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

@@ -182,7 +182,7 @@ class Planner:
         self._memory.extend(history)
 
     def buy(self, stock: Stock, hour: int, hours_left: int | None) -> int:
-        """With a known end, a term must pay back in the remaining time."""
+        """The units to buy now. If the end is known, a term must pay back in the remaining time."""
         ratio = self._ratio
         if hours_left is not None and hours_left < self._memory.term:
             ratio *= self._memory.term / hours_left
@@ -201,7 +201,7 @@ class Planner:
         self._careful += self._price(demand, self._careful_stock.held(self._hour))
 
     def _price(self, demand: float, held: int) -> float:
-        """Of an hour."""
+        """The cost of an hour with ``held`` units, in on-demand prices of a unit."""
         return self._ratio * held + max(demand - held, 0.0)
 
 

@@ -44,7 +44,7 @@ class MeasuredAttempt:
 
     @property
     def owner(self) -> str:
-        """Its team's project."""
+        """The team and its project: ``nlp / llm``."""
         return owner_of(self.team, self.project)
 
     @property

@@ -352,7 +352,7 @@ def _parallelism_step(best: _Candidate) -> PathStep:
 def _cpu_warnings(
     situation: DeployDemand, monthly: float, prices: CurrentPrices, assumptions: Assumptions
 ) -> Iterator[str]:
-    """That machines without accelerators do for less."""
+    """A warning where machines without accelerators do for less."""
     cards = {} if situation.owned_only else cpu_candidates(situation.model, prices, assumptions)
     options = serving_options.options(situation.model, cards.values(), assumptions, _PRECISIONS)
     if not options or options[0].meets_latency is False:

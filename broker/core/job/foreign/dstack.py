@@ -126,7 +126,7 @@ def _largest(sizes: str) -> float:
 
 
 def _gpu(value: object, conversion: Conversion) -> None:
-    """Without name and vendor it is a card of NVIDIA, for which dstack's own image is made."""
+    """Convert ``gpu:``. Without name and vendor, any card of NVIDIA is meant: dstack's own image is made for these."""
     names, vendor, sizes, amount = _gpu_fields(value)
     names = [conversion.whole_model(name, f"gpu: {_short(value)}") for name in names]
     if vendor == "tenstorrent":
