@@ -1,15 +1,11 @@
 """Rules of thumb of the active policies, as advice takes them."""
 
-from pathlib import Path
-
 import pytest
 
 from broker.app.assumptions import assumptions_from_files, load_assumptions
-from broker.app.policy import policies
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.economics.assumptions import DEFAULTS
-from tests.actors import ANN
 
 RULES = "{rent_below_hours_per_day: 5, grid_of_days: [0.5, 0.8]}"
 POLICY = f"version: 1\npolicy: mine\nassumptions: {RULES}\n"
@@ -23,15 +19,6 @@ def test_without_a_store_or_a_policy_the_defaults_hold(broker: Broker) -> None:
     assert load_assumptions(broker.settings.store_url + ".missing", never) is DEFAULTS
     assert broker.store.active_policy() is None
     assert load_assumptions(broker.settings.store_url, lambda: broker) is DEFAULTS
-
-
-def test_what_the_active_policy_says_holds(broker: Broker, tmp_path: Path) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text(POLICY, encoding="utf-8")
-    policies.apply(broker, [file], by=ANN)
-    found = load_assumptions(broker.settings.store_url, lambda: broker)
-    assert (found.rent_below_hours_per_day, found.grid_of_days) == (5, (0.5, 0.8))
-    assert found.buy_above_hours_per_day == DEFAULTS.buy_above_hours_per_day
 
 
 def test_files_may_agree_but_not_contradict() -> None:

@@ -100,14 +100,6 @@ def test_what_jobs_hold_is_counted_by_all_dimensions(broker: Broker) -> None:
     assert by_month == {(f"{NOW:%Y-%m}", "team-1"): Money.usd(40)}
 
 
-@pytest.mark.parametrize(
-    ("by", "error"), [("team,colour", UnknownName), ("team,team", InvalidInput), ("", UnknownName)]
-)
-def test_dimensions_that_make_no_sense_are_refused(broker: Broker, by: str, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        spend(broker, by)
-
-
 @given(
     st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1), timezones=st.just(UTC)),
     st.sampled_from(PERIODS),

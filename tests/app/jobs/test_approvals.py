@@ -87,14 +87,6 @@ class TestSubmission:
                 tx.record(replace(asked_for, seen={}))
             assert last_decision(tx, view) == asked_for
 
-    def test_refused_it_ends_and_gives_the_money_back(self, broker: Broker) -> None:
-        view = start(broker)
-        after = approvals.refuse(broker, view.id, "too dear", by=person("carol"))
-        assert (after.state, end_text(after.ending)) == (JobState.CANCELLED, "refused by carol: too dear")
-        assert held(broker, view) == Money.ZERO
-        tick(broker)
-        assert now_of(broker, view).closed
-
     def test_not_answered_it_expires_with_whoever_reconciles(self, broker: Broker, clock: ManualClock) -> None:
         view = start(broker)
         clock.advance(timedelta(hours=6) - timedelta(seconds=1))
@@ -324,19 +316,6 @@ class TestStandingGrants:
             ahead(by="mallory")
         with pytest.raises(NotAllowed, match="bob, carol"):
             ahead(by="mallory", rules=("big",))
-
-
-def test_the_list_tells_all_that_was_asked_and_answered(broker: Broker) -> None:
-    first, second = start(broker, name="a"), start(broker, name="b")
-    approvals.grant(broker, first.id, "fine", by=BOB)
-    waiting = approvals.requests(broker)
-    assert [(one.view.id, one.state) for one in waiting] == [(second.id, ApprovalState.WAITING)]
-    told = {one.view.id: one for one in approvals.requests(broker, include_decided=True)}
-    assert (told[first.id].state, told[first.id].decided_by, told[first.id].note) == (
-        ApprovalState.APPROVED,
-        ("bob",),
-        "fine",
-    )
 
 
 def test_each_request_of_a_job_is_listed_with_its_own_answers(broker: Broker, clock: ManualClock) -> None:
