@@ -51,7 +51,7 @@ version: 1
 policy: test
 budgets:
   - {name: real, amount: $500, period: month}
-  - {name: pretend, amount: $3, period: month, counts: [sandbox]}
+  - {name: pretend, amount: $3, period: quarter, counts: [sandbox]}
 guardrails:
   - {name: prices, max_price_per_gpu_hour: $3}
 """
