@@ -188,7 +188,7 @@ class SlurmEngine:
             f"--chdir={slot.folder}",
             f"--output={slot.output}",
             "--open-mode=append",
-            *_machine(offer, launch, self._settings.memory),
+            *_machine_options(offer, launch, self._settings.memory),
         ]
         if job.max_duration is not None:
             minutes = math.ceil((job.max_duration + _SPARE) / timedelta(minutes=1))
@@ -287,7 +287,7 @@ def _observe_forgotten(slot: Slot) -> Observation:
     return recorded_end(slot.keep_first("gone.json", record))
 
 
-def _machine(offer: Offer, launch: Launch, memory_by: str) -> list[str]:
+def _machine_options(offer: Offer, launch: Launch, memory_by: str) -> list[str]:
     """The job's request per node."""
     job = launch.job
     request = request_served(offer, job)

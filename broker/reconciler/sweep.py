@@ -109,39 +109,32 @@ def leftovers(
     Leftovers younger than ``grace``, and machines of unknown age, are ``too_young``.
     """
     all_machines = list(machines)
-    result = [
-        leftover for machine in all_machines if (leftover := _machine(machine, jobs, store, now, grace)) is not None
-    ]
     keys = {machine.key for machine in all_machines}
-    result += _attempts(jobs.values(), listed_engines, keys, seen, now, grace)
-    result += [leftover for held in holds if (leftover := _hold(held, jobs.get(held.job_id), now, grace)) is not None]
-    return result
+    candidates = [
+        *(_machine_leftover(machine, jobs, store, now, grace) for machine in all_machines),
+        *_attempts(jobs.values(), listed_engines, keys, seen, now, grace),
+        *(_hold_leftover(held, jobs.get(held.job_id), now, grace) for held in holds),
+    ]
+    return [leftover for leftover in candidates if leftover is not None]
 
 
-def _machine(
+def _machine_leftover(
     machine: FoundMachine, jobs: Mapping[str, JobView], store: str, now: datetime, grace: timedelta
 ) -> Leftover | None:
     view = jobs.get(job_of(machine.key))
-    attempt = (
-        next((candidate for candidate in view.attempts if candidate.key == machine.key), None)
-        if view is not None
-        else None
-    )
+    attempts = view.attempts if view is not None else ()
+    attempt = next((candidate for candidate in attempts if candidate.key == machine.key), None)
     if attempt is not None and not attempt.over:
         return None  # in use, or its end is under way
     since = machine.since
     if machine.store and machine.store != store:
-        standing, reason = (
-            LeftoverState.ANOTHER_STORE,
-            f"store {machine.store} asked for it; that store's sweep checks it",
-        )
+        standing = LeftoverState.ANOTHER_STORE
+        reason = f"store {machine.store} asked for it; that store's sweep checks it"
     elif attempt is not None:
         ended = attempt.gone_at or attempt.ended_at
         since = max((at for at in (since, ended) if at is not None), default=None)
-        standing, reason = (
-            _by_age(since, now, grace),
-            f"attempt {attempt.number} is over, and its machine was assumed gone",
-        )
+        standing = _by_age(since, now, grace)
+        reason = f"attempt {attempt.number} is over, and its machine was assumed gone"
     elif machine.store:
         standing, reason = _by_age(since, now, grace), "this store asked for it, and has no such attempt on record"
     elif machine.tagged:
@@ -198,7 +191,7 @@ def _attempts(
             )
 
 
-def _hold(held: HeldMoney, view: JobView | None, now: datetime, grace: timedelta) -> Leftover | None:
+def _hold_leftover(held: HeldMoney, view: JobView | None, now: datetime, grace: timedelta) -> Leftover | None:
     """Money held for a job that is not on record, closed, or ended with all machines gone. Holds of waiting jobs are
     legitimate."""
     if view is None:

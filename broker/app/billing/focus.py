@@ -251,7 +251,7 @@ def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool
     rows = corrections = billed = effective = 0
     as_of = min(broker.clock.now(), billing.closes)
     with open_export(out, version) as writer, broker.store.reading() as reader:
-        for row in _rows(reader, billing, as_of, account):
+        for row in _charge_rows(reader, billing, as_of, account):
             writer.write(row)
             rows += 1
             corrections += row["ChargeClass"] is not None
@@ -271,7 +271,7 @@ def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool
     )
 
 
-def _rows(reader: StoreReader, month: BillingMonth, as_of: datetime, account: str) -> Iterator[dict[str, Value]]:
+def _charge_rows(reader: StoreReader, month: BillingMonth, as_of: datetime, account: str) -> Iterator[dict[str, Value]]:
     """The records of the month at that time (UTC)."""
     used_hours: defaultdict[str, Decimal] = defaultdict(Decimal)
     for entry in reader.billed_in(month):

@@ -79,7 +79,7 @@ def spend(
     now = broker.clock.now()
     other_names = [name for name in names if name != MONTH]
     if MONTH not in names:
-        rows = _rows(broker, by, SpendingPeriod(since, until, now, sandbox))
+        rows = _spend_groups(broker, by, SpendingPeriod(since, until, now, sandbox))
     else:
         month_index, rows, zone_name = names.index(MONTH), [], report_timezone(broker, timezone)
         with broker.store.reading() as reader:
@@ -93,7 +93,7 @@ def spend(
             )
             if first >= last:
                 continue
-            for row in _rows(broker, ",".join(other_names), SpendingPeriod(first, last, now, sandbox)):
+            for row in _spend_groups(broker, ",".join(other_names), SpendingPeriod(first, last, now, sandbox)):
                 rows.append(row.with_values((*row.values[:month_index], name, *row.values[month_index:])))
     return sorted(rows, key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))
 
@@ -171,7 +171,7 @@ def _team_rows(
     return sorted(rows_by_values.values(), key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))
 
 
-def _rows(broker: Broker, by: str, period: SpendingPeriod) -> list[SpendGroup]:
+def _spend_groups(broker: Broker, by: str, period: SpendingPeriod) -> list[SpendGroup]:
     """Rows by dimensions of jobs and offers; without dimensions, one row."""
     from broker.store.ledger.spending import SEPARATOR, GroupSpending  # most commands do without
 

@@ -62,7 +62,7 @@ def read_demand(paths: Sequence[Path]) -> list[Demand]:
 
 
 def _read_file(path: Path) -> list[Demand]:
-    rows = _rows(path)
+    rows = _read_rows(path)
     header: list[str] = []
     if all(_NAME.fullmatch(cell.strip()) and cell.strip().lower() not in _NO_NUMBER for cell in rows[0][1]):
         header, rows = [cell.strip() for cell in rows[0][1]], rows[1:]
@@ -125,7 +125,7 @@ def _column_hours(
     return tuple(value for value, times in zip(rounded, repeats, strict=True) for _ in range(times)), notes
 
 
-def _rows(path: Path) -> list[_Row]:
+def _read_rows(path: Path) -> list[_Row]:
     try:
         if path.is_dir():
             raise InvalidInput("a folder, not a file of demand", where=str(path), hint=f"name files: {path}/*.csv")

@@ -49,7 +49,7 @@ _COLUMNS = (
 
 def capacity_lines(console: Console, inventory: CapacityList) -> Iterator[RenderableType]:
     """Recorded capacity, capacity reported by providers, and owned machines; then the providers that failed."""
-    if rows := list(_rows(inventory)):
+    if rows := list(_table_rows(inventory)):
         yield from cell_table_parts(console, _COLUMNS, rows)
     else:
         yield "No capacity: none recorded, none reported by providers, no owned machines with GPUs."
@@ -59,7 +59,7 @@ def capacity_lines(console: Console, inventory: CapacityList) -> Iterator[Render
     yield from (failed_provider_text(problem.provider, problem.message) for problem in inventory.problems)
 
 
-def _rows(inventory: CapacityList) -> Iterator[list[str | Text]]:
+def _table_rows(inventory: CapacityList) -> Iterator[list[str | Text]]:
     for holding in inventory.recorded:
         has_ended = holding.ends <= inventory.as_of
         yield [

@@ -107,7 +107,7 @@ def _placements(
     columns: tuple[ValueColumn[PlacementResult], ...] = (
         ValueColumn("#", lambda placement: str(placement.rank), align="right"),
         ValueColumn("location", lambda row: f"{row.offer.provider}/{row.offer.zone or row.offer.region}"),
-        ValueColumn("machine", _machine),
+        ValueColumn("machine", _machine_text),
         ValueColumn("machine type", lambda row: row.offer.instance_type, 4),
         ValueColumn("purchase type", lambda row: formats.purchase_type(row.offer.capacity_type)),
         ValueColumn("cost", _cost, align="right"),
@@ -131,7 +131,7 @@ def _placements(
     return table_parts(console, columns, rows, summary)
 
 
-def _machine(placement: PlacementResult) -> str:
+def _machine_text(placement: PlacementResult) -> str:
     offer = placement.offer
     machine = f"{offer.accelerator}:{offer.count}" if offer.accelerator else "cpu"
     return f"{placement.nodes} × {machine}" if placement.nodes > 1 else machine

@@ -87,7 +87,7 @@ class Charges:
         their amounts, whatever their order. Without ``replace``, raises `InvalidInput` if a charge that was not
         estimated would change or be deleted.
         """
-        new_rows = _rows(charges, source, at)
+        new_rows = _rows_by_key(charges, source, at)
         with self._database.writing() as connection:
             return _record(connection, new_rows, whole, replace=replace)
 
@@ -98,7 +98,7 @@ class Charges:
 _KEY = ("provider", "key", "starts", "ends", "line", "account")
 
 
-def _rows(charges: Iterable[Charge], source: str, at: datetime) -> dict[tuple[Any, ...], dict[str, Any]]:
+def _rows_by_key(charges: Iterable[Charge], source: str, at: datetime) -> dict[tuple[Any, ...], dict[str, Any]]:
     """The rows by primary key."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for charge in sorted(charges, key=lambda item: item.amount.micros):

@@ -151,13 +151,13 @@ class PriceDoubts:
         if offer.capacity_type is CapacityType.SPOT:
             if self._on_demand is None:
                 self._on_demand = _on_demand(self._offers)
-            on_demand = self._on_demand.get(_machine(offer))
+            on_demand = self._on_demand.get(_machine_key(offer))
         trusted_price = None if trusted is None else Money(trusted)
         levels = self._levels.get(offer.accelerator or "", {})
         return self._judge.odd_price(offer, PriceContext(trusted_price, levels, on_demand))
 
 
-def _machine(offer: Offer) -> tuple[object, ...]:
+def _machine_key(offer: Offer) -> tuple[object, ...]:
     return offer.provider, offer.region, offer.instance_type, offer.accelerator, offer.count
 
 
@@ -166,7 +166,7 @@ def _on_demand(offers: Iterable[Offer]) -> dict[tuple[object, ...], Money]:
     prices: dict[tuple[object, ...], Money] = {}
     for offer in offers:
         if offer.capacity_type is CapacityType.ON_DEMAND and offer.price is not None:
-            key, price = _machine(offer), offer.price
+            key, price = _machine_key(offer), offer.price
             highest = prices.get(key)
             if highest is None or highest.micros < price.micros:
                 prices[key] = price

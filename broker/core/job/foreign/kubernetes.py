@@ -98,7 +98,7 @@ def _of_job(spec: Mapping[str, Any], conversion: Conversion) -> None:
 def _container(container: Mapping[str, Any], pod: Mapping[str, Any], conversion: Conversion) -> None:
     if image := container.get("image"):
         conversion.resource("image_id", f"docker:{image}")
-    _machine(container, pod, conversion)
+    _convert_machine(container, pod, conversion)
     _environment(container, conversion)
     mounts = {mount.get("name"): mount.get("mountPath") for mount in container.get("volumeMounts") or []}
     for volume in pod.get("volumes") or []:
@@ -122,7 +122,7 @@ def _amount(quantity: object) -> float:
     return float(text.removesuffix("m")) / (1000 if text.endswith("m") else 1)
 
 
-def _machine(container: Mapping[str, Any], pod: Mapping[str, Any], conversion: Conversion) -> None:
+def _convert_machine(container: Mapping[str, Any], pod: Mapping[str, Any], conversion: Conversion) -> None:
     limits = {**_at(container, "resources", "requests"), **_at(container, "resources", "limits")}
     selector = {**_required_labels(pod), **_at(pod, "nodeSelector")}
     instance = next((str(selector.pop(key)) for key in _INSTANCE if key in selector), None)

@@ -47,7 +47,7 @@ def convert(text: str, file: str) -> Conversion:
     conversion.job["workdir"] = options.pop("chdir", ".")
     if "SLURM_CPUS_PER_TASK" in text:
         conversion.variable("SLURM_CPUS_PER_TASK", str(_first_number(options.get("cpus-per-task"))))
-    _machine(options, conversion)
+    _convert_machine(options, conversion)
     if (limit := options.pop("time", None)) is not None:
         conversion.job["max_duration"] = print_duration(timedelta(seconds=_seconds(limit, file)))
     if (tasks := options.pop("array", None)) is not None:
@@ -97,7 +97,7 @@ def _options(words: list[str]) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def _machine(options: dict[str, str], conversion: Conversion) -> None:
+def _convert_machine(options: dict[str, str], conversion: Conversion) -> None:
     nodes = _first_number(options.get("nodes"))
     if "-" in options.pop("nodes", ""):
         conversion.lose(f"a range of nodes: the job asks for {nodes}")
