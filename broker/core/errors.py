@@ -17,6 +17,7 @@
     │   ├── InvalidInput           a file, flag or setting is wrong; says where and what was expected      (exit 2)
     │   ├── UnknownName            no such provider, job, rule, …; suggests a name                         (exit 2)
     │   ├── NotAllowed             a policy denies it                                                      (exit 3)
+    │   │   └── Conflict           its state does not permit it (any more)                                 (exit 3)
     │   ├── ApprovalNeeded         a policy requires an approval                                           (exit 6)
     │   ├── UnreadableJob          this version cannot read the job's record                               (exit 5)
     │   ├── MissingExtra           an optional dependency is not installed; names the command              (exit 2)
@@ -266,6 +267,10 @@ class NotAllowed(AskAPerson):
     ) -> None:
         super().__init__(message, where=where, hint=hint)
         self.alternatives = tuple(alternatives)
+
+
+class Conflict(NotAllowed):
+    """What the request is about is in another state than it needs: decided, ended or changed by somebody already."""
 
 
 class ApprovalNeeded(AskAPerson):

@@ -8,7 +8,7 @@ from broker.app.capacity import purchases
 from broker.app.capacity.purchases import undo
 from broker.app.jobs.approvals import GrantRequest, give_standing
 from broker.app.service.sweep import sweep
-from broker.core.errors import InvalidInput, NotAllowed, RetryLater
+from broker.core.errors import Conflict, InvalidInput, NotAllowed, RetryLater
 from broker.core.purchases.purchase_events import NotBought
 from broker.core.purchases.purchases import PurchaseState
 from broker.core.purchases.quotes import CapacityQuote
@@ -119,7 +119,7 @@ def test_nobody_approves_twice_or_their_own_or_without_being_an_approver(shop: S
 
 def test_an_approval_of_something_else_is_refused(shop: Shop) -> None:
     asked = shop.intend()
-    with pytest.raises(InvalidInput, match="the approval is for"):
+    with pytest.raises(Conflict, match="the approval is for"):
         purchases.approve(shop.broker, asked.id, by=BOB, binding="0123456789ab")
     assert purchases.approve(shop.broker, asked.id, by=BOB, binding=asked.binding).approved_by == ("bob",)
 
@@ -274,7 +274,7 @@ def test_a_purchase_can_be_withdrawn_or_rejected_before_it_is_ordered(shop: Shop
     refused = purchases.reject_purchase(shop.broker, other.id, by=BOB, because="spot is enough")
     assert (refused.reason, refused.ended_by, refused.evidence) == (NotBought.REJECTED, "bob", "spot is enough")
     assert shop.money(mine) == shop.money(other) == NOTHING
-    with pytest.raises(InvalidInput):
+    with pytest.raises(Conflict):
         purchases.withdraw_purchase(shop.broker, other.id, by=ANN)
 
 

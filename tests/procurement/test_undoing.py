@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from broker.app.capacity import purchases
-from broker.core.errors import BrokerError, InvalidInput, NotAllowed, Refused
+from broker.core.errors import BrokerError, Conflict, InvalidInput, NotAllowed, Refused
 from broker.core.purchases.purchase_events import NotBought
 from broker.core.purchases.purchases import PurchaseState
 from broker.core.values.money import Money
@@ -252,7 +252,7 @@ def test_who_may_undo(shop: Shop) -> None:
 
 def test_what_was_not_ordered_is_withdrawn_instead(shop: Shop) -> None:
     asked = NOW_ON.approved(shop)
-    with pytest.raises(InvalidInput, match="approved"):
+    with pytest.raises(Conflict, match="approved"):
         purchases.undo(shop.broker, asked.id, by=ANN)
 
 

@@ -174,7 +174,7 @@ def test_an_approver_grants_and_refuses(world: Company) -> None:
     second = submitted(world.broker, "second", "mia", "nlp", most="6h")
     assert ask(world, f"/approvals/{second}/refuse", "apple").status_code == 200
     again = ask(world, f"/approvals/{second}/grant", "apple")
-    assert (again.status_code, again.json()["kind"]) == (403, "not_allowed")
+    assert (again.status_code, again.json()["kind"]) == (409, "conflict")
 
 
 def test_nobody_approves_their_own_request_through_a_token_either(world: Company) -> None:

@@ -37,7 +37,7 @@ def test_a_policy_is_previewed_applied_once_and_rolled_back(world: Company) -> N
 def test_who_was_slower_is_refused_and_changes_nothing(world: Company) -> None:
     assert ask(world, "/policies", "adam", {"files": {"test.yaml": STRICTER}, "base": 1}).status_code == 200
     late = ask(world, "/policies", "adam", {"files": {"test.yaml": POLICY}, "base": 1})
-    assert late.status_code == 422
+    assert late.status_code == 409
     assert "version 2 is active, not 1" in late.json()["detail"]
     assert world.broker.store.active_policy().number == 2  # type: ignore[union-attr]  # there is one
 

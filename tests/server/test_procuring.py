@@ -52,7 +52,7 @@ def bought(world: Company, market: SfcomputeMarket) -> str:
     """Mia bought a block, two approved it, and SF Compute filled the order; its id."""
     id = str(ask(world, "/purchases", "mia", {"quote": quoted(world), "team": "nlp"}).json()["id"])
     for who in ("apple", "tara"):
-        assert ask(world, f"/purchases/{id}/approve", who).status_code == 200
+        assert ask(world, f"/purchases/{id}/grant", who).status_code == 200
     purchases.buyer(world.broker).advance(id)
     market.fill()
     assert purchases.buyer(world.broker).advance(id).state is PurchaseState.HELD
@@ -70,7 +70,7 @@ def test_a_purchase_is_made_once_per_key_and_ordered_when_approved(world: Compan
     assert len(world.broker.store.purchases()) == 1
     assert ("mia", "purchases.buy", "done", "") in lines(world, first.json()["id"])
     assert market.orders == [], "nothing is ordered before it is approved"
-    assert ask(world, f"/purchases/{first.json()['id']}/approve", "mia").status_code == 403
+    assert ask(world, f"/purchases/{first.json()['id']}/grant", "mia").status_code == 403
 
 
 @pytest.mark.parametrize(

@@ -45,21 +45,21 @@ def asked_for(world: Company, user: str = "mia", team: str = "nlp") -> None:
 
 def test_two_people_approve_and_a_repetition_is_none(world: Company) -> None:
     asked_for(world)
-    assert ask(world, f"/purchases/{ID}/approve", "apple", {"binding": "other"}).status_code == 422
+    assert ask(world, f"/purchases/{ID}/grant", "apple", {"binding": "other"}).status_code == 409
     key = str(uuid4())
-    one, again = (ask(world, f"/purchases/{ID}/approve", "apple", {"binding": "b1"}, key) for _ in range(2))
+    one, again = (ask(world, f"/purchases/{ID}/grant", "apple", {"binding": "b1"}, key) for _ in range(2))
     assert (one.status_code, one.json()["approved_by"]) == (200, ["apple"]), one.text
     assert again.json() == one.json()
-    assert ask(world, f"/purchases/{ID}/approve", "apple").status_code == 403, "not twice"
-    done = ask(world, f"/purchases/{ID}/approve", "tara", {"binding": "b1"})
+    assert ask(world, f"/purchases/{ID}/grant", "apple").status_code == 409, "not twice"
+    done = ask(world, f"/purchases/{ID}/grant", "tara", {"binding": "b1"})
     assert done.json()["approvals_missing"] == 0
     assert world.broker.store.purchase(ID).state is not PurchaseState.ASKING
-    assert ("apple", "purchases.approve", "done", "") in lines(world, ID)
+    assert ("apple", "purchases.grant", "done", "") in lines(world, ID)
 
 
 def test_a_refusal_releases_the_money(world: Company) -> None:
     asked_for(world)
-    refused = ask(world, f"/purchases/{ID}/reject", "apple", {"reason": "not this quarter"})
+    refused = ask(world, f"/purchases/{ID}/refuse", "apple", {"reason": "not this quarter"})
     assert refused.status_code == 200, refused.text
     assert (refused.json()["reason"], refused.json()["held_usd"]) == ("rejected", "0.00")
 
@@ -67,14 +67,14 @@ def test_a_refusal_releases_the_money(world: Company) -> None:
 @pytest.mark.parametrize(("who", "status"), [("mia", 403), ("vic", 403), ("fay", 403), ("otto", 404), ("nora", 403)])
 def test_others_approve_nothing(world: Company, who: str, status: int) -> None:
     asked_for(world)
-    for decision in ("approve", "reject"):
+    for decision in ("grant", "refuse"):
         assert ask(world, f"/purchases/{ID}/{decision}", who).status_code == status
     assert world.broker.store.purchase(ID).approved_by == ()
 
 
 def test_nobody_approves_their_own_purchase(world: Company) -> None:
     asked_for(world, user="apple")
-    own = ask(world, f"/purchases/{ID}/approve", "apple")
+    own = ask(world, f"/purchases/{ID}/grant", "apple")
     assert (own.status_code, "their own" in own.text) == (403, True)
 
 
@@ -92,7 +92,7 @@ def test_two_people_approve_on_the_page_what_they_have_seen(world: Company) -> N
         assert f"{where}/approve" not in FormFields(site.of(who).get(where).text).forms
     forms = FormFields(site.of("apple").get(where).text).forms
     assert (
-        site.of("apple").post(f"{where}/approve", forms[f"{where}/approve"] | {"binding": "other"}).status_code == 422
+        site.of("apple").post(f"{where}/approve", forms[f"{where}/approve"] | {"binding": "other"}).status_code == 409
     )
     for _ in range(2):
         assert site.of("apple").post(f"{where}/approve", forms[f"{where}/approve"]).status_code == 303, "once"

@@ -226,7 +226,7 @@ def test_secrets_are_sealed_elsewhere_and_open_here(world: Company) -> None:
 def test_an_ended_job_is_run_again_once_with_its_files(world: Company) -> None:
     sent = submit(world, job_file=WITH_FILES, snapshot=uploaded(world)).json()["id"]
     early = ask(world, f"/jobs/{sent}/retry", "mia")
-    assert (early.status_code, "has not ended" in early.text) == (403, True)
+    assert (early.status_code, "has not ended" in early.text) == (409, True)
     assert ask(world, f"/approvals/{world.asking}/refuse", "apple").status_code == 200
     key = str(uuid4())
     again, replayed = (ask(world, f"/jobs/{world.asking}/retry", "mia", {"from_start": True}, key) for _ in range(2))

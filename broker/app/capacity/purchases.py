@@ -11,7 +11,7 @@ from broker.app.capacity.purchase_documents import CollectedQuotes, PurchasePrev
 from broker.app.market.market import freshen
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
-from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, NotAllowed, UnknownName
+from broker.core.errors import BrokerError, Conflict, InvalidInput, MissingExtra, NoLogin, NotAllowed, UnknownName
 from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
 from broker.core.market.price_basis import MachineClass, price_basis
 from broker.core.notices import Notice
@@ -187,14 +187,14 @@ def buy(
 
 def approve(broker: Broker, id: str, *, by: Actor, binding: str | None = None) -> Purchase:
     """Approve a purchase as ``by``, whom the policies in force must name. ``binding``: the digest of the terms that the
-    person saw; raises `InvalidInput` if the terms of the purchase have another one. Does not order by itself
+    person saw; raises `Conflict` if the terms of the purchase have another one. Does not order by itself
     (`advance`). Raises `NotAllowed` if ``by`` may not approve it, or the policies in force deny it."""
     with broker.store.writing() as tx:
         purchase = _load_purchase(tx.purchase(id), broker, id)
         if purchase.state is not PurchaseState.ASKING:
-            raise InvalidInput(f"{id} needs no approval: it is {purchase.state}")
+            raise Conflict(f"{id} needs no approval: it is {purchase.state}")
         if binding is not None and binding != purchase.binding:
-            raise InvalidInput(
+            raise Conflict(
                 f"the approval is for {binding}, and the purchase is {purchase.binding}", hint="look at it again"
             )
         now, judgement = broker.clock.now(), judge_current(broker, tx, purchase)
@@ -203,7 +203,7 @@ def approve(broker: Broker, id: str, *, by: Actor, binding: str | None = None) -
             raise NotAllowed(f"the policies in force deny it: {objections(judgement.denials)}", where=id, hint=hint)
         updated_purchase = purchase.asking(judgement.questions)
         if not updated_purchase.may_approve(by.identity):
-            raise NotAllowed(_refusal_reason(updated_purchase, by.identity), where=id)
+            raise _refusal(updated_purchase, by.identity)
         if purchase.has_other_questions(judgement.questions):
             purchase = tx.append_purchase(id, AskedAgain(quote=purchase.quote, questions=judgement.questions), now)
             if purchase.state is not PurchaseState.ASKING:
@@ -212,24 +212,24 @@ def approve(broker: Broker, id: str, *, by: Actor, binding: str | None = None) -
 
 
 def reject_purchase(broker: Broker, id: str, *, by: Actor, because: str = "") -> Purchase:
-    """Reject a purchase as one of its approvers; its money is released. Raises `InvalidInput` if it does not wait for
+    """Reject a purchase as one of its approvers; its money is released. Raises `Conflict` if it does not wait for
     approval, `NotAllowed` if ``by`` is not an approver by the policies in force. If those name nobody, the earlier
     approvers may reject it."""
     purchase = broker.store.purchase(id)
     if purchase.state is not PurchaseState.ASKING:
-        raise InvalidInput(f"{id} needs no approval: it is {purchase.state}")
+        raise Conflict(f"{id} needs no approval: it is {purchase.state}")
     with broker.store.reading() as reader:
         judgement = judge_current(broker, reader, purchase)
     updated_purchase = purchase.asking(judgement.questions or purchase.questions)
     if not updated_purchase.may_approve(by.identity):
-        raise NotAllowed(_refusal_reason(updated_purchase, by.identity), where=id)
+        raise _refusal(updated_purchase, by.identity)
     return buyer(broker).end_unbought(purchase, NotBought.REJECTED, by.identity, because)
 
 
 def withdraw_purchase(broker: Broker, id: str, *, by: Actor, nothing_bought: bool = False) -> Purchase:
     """Withdraw a purchase that was not ordered yet; its money is released. ``nothing_bought``: for an order without an
     answer, the person has verified at the provider that nothing was bought. Raises `NotAllowed` unless ``by`` is the
-    buyer or an administrator, and `InvalidInput` if it is too late."""
+    buyer or an administrator, and `Conflict` if it is too late."""
     purchase = broker.store.purchase(id)
     if not by.may_act_for(purchase.user):
         raise NotAllowed(f"it is the purchase of {purchase.user}; {by.identity} cannot withdraw it", where=id)
@@ -243,7 +243,7 @@ def withdraw_purchase(broker: Broker, id: str, *, by: Actor, nothing_bought: boo
             where=id,
             hint="look at the provider's console; if nothing was bought, add --nothing-bought",
         )
-    raise InvalidInput(f"it cannot be withdrawn: its state is {purchase.state}", where=id)
+    raise Conflict(f"it cannot be withdrawn: its state is {purchase.state}", where=id)
 
 
 def judge_current(broker: Broker, reader: StoreReader, purchase: Purchase) -> PurchaseJudgement:
@@ -291,24 +291,25 @@ def _load_purchase(purchase: Purchase | None, broker: Broker, id: str) -> Purcha
     return broker.store.purchase(id) if purchase is None else purchase
 
 
-def _refusal_reason(purchase: Purchase, approver: str) -> str:
+def _refusal(purchase: Purchase, approver: str) -> NotAllowed:
     excluded = {purchase.user, *purchase.approved_by}
     names = sorted({name for question in purchase.questions for name in question.approvers} - excluded)
     others_text = f"; {' or '.join(names)} may approve" if names else ""
     if approver == purchase.user:
-        return f"nobody approves their own purchase{others_text}"
+        return NotAllowed(f"nobody approves their own purchase{others_text}", where=purchase.id)
     if approver in purchase.approved_by:
-        return f"{approver} has approved it already; {purchase.approvals_missing} more have to{others_text}"
-    return f"{approver} is not an approver of it{others_text}"
+        text = f"{approver} has approved it already; {purchase.approvals_missing} more have to{others_text}"
+        return Conflict(text, where=purchase.id)
+    return NotAllowed(f"{approver} is not an approver of it{others_text}", where=purchase.id)
 
 
 def undo_terms(broker: Broker, id: str) -> UndoTerms:
-    """The present cost of undoing a purchase, from the provider. Changes nothing. Raises `InvalidInput` if it was not
+    """The present cost of undoing a purchase, from the provider. Changes nothing. Raises `Conflict` if it was not
     ordered or is over, `Refused` if it cannot be undone, and the provider's errors."""
     purchase = broker.store.purchase(id)
     if purchase.state not in (PurchaseState.ORDERED, PurchaseState.HELD) or purchase.order is None:
         is_before_order = purchase.state.before_order
-        raise InvalidInput(
+        raise Conflict(
             f"it cannot be undone: its state is {purchase.state}",
             where=id,
             hint=f"gpubroker capacity undo {id}" if is_before_order else f"gpubroker capacity purchases {id}",

@@ -10,7 +10,7 @@ from broker.app.jobs.jobs import find
 from broker.app.jobs.unknown_names import has_account
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
-from broker.core.errors import InvalidInput, NotAllowed, UnknownName, did_you_mean
+from broker.core.errors import Conflict, InvalidInput, NotAllowed, UnknownName, did_you_mean
 from broker.core.events import events as ev
 from broker.core.events.events import Event
 from broker.core.events.lifecycle import request_after
@@ -152,16 +152,16 @@ def refuse(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> Jo
 
 
 def _load_open_request(broker: Broker, tx: StoreWriter, view: JobView) -> tuple[JobView, RequestedApproval]:
-    """The job as it is now, and its open request. Raises `NotAllowed` if there is none, or it has expired."""
+    """The job as it is now, and its open request. Raises `Conflict` if there is none, or it has expired."""
     current = tx.job(view.id) or view
     request = current.asked
     if request is None:
         state = current.state.value.replace("_", " ")
-        raise NotAllowed(
+        raise Conflict(
             f"{current.id} waits for no approval; it is {state}", hint="`gpubroker approvals list` lists open requests"
         )
     if request.expires_at is not None and request.expired(broker.clock.now()):
-        raise NotAllowed(
+        raise Conflict(
             f"too late: the request of {current.user} for {current.id} expired at "
             f"{request.expires_at:%Y-%m-%d %H:%M} UTC",
             hint="submit it again, or `gpubroker jobs extend` it again",
@@ -180,7 +180,7 @@ def _answerable_questions(by: Actor, current: JobView, request: RequestedApprova
             hint=_other_approvers_hint(request, approver),
         )
     if any(name == approver for _, name in request.yes):
-        raise NotAllowed(f"you have approved {current.id} already", hint=_other_approvers_hint(request, approver))
+        raise Conflict(f"you have approved {current.id} already", hint=_other_approvers_hint(request, approver))
     raise NotAllowed(
         f"you are {approver}, and not among those who approve {current.id}",
         hint=_other_approvers_hint(request, approver),

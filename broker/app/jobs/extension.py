@@ -15,7 +15,7 @@ from broker.app.jobs.alternatives import (
 from broker.app.jobs.jobs import check_owner
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
-from broker.core.errors import Alternative, InvalidInput, NotAllowed
+from broker.core.errors import Alternative, Conflict, InvalidInput, NotAllowed
 from broker.core.events import events as ev
 from broker.core.events.lifecycle import advance
 from broker.core.events.outcomes import Cause, JobState
@@ -103,16 +103,16 @@ def _extend_command(view: JobView, limits: JobLimits) -> str:
 
 
 def _check_extension(current: JobView, limits: JobLimits, balance: Mapping[MoneyKind, Balance]) -> None:
-    """Raises `InvalidInput` and `NotAllowed` as `extend`, for what needs no policy."""
+    """Raises `InvalidInput` and `Conflict` as `extend`, for what needs no policy."""
     if current.state.final or current.cancel_requested:
         state = f"is over ({current.state.value})" if current.state.final else "is being cancelled"
-        raise InvalidInput(
+        raise Conflict(
             f"{current.id} {state}, so higher limits change nothing",
             hint="`gpubroker jobs resume` continues from its checkpoint as a new job, or starts again",
         )
     if current.asked is not None:
         approvers = ", ".join(current.asked.approvers)
-        raise NotAllowed(f"{current.id} already waits for approval by {approvers}", hint="`gpubroker approvals list`")
+        raise Conflict(f"{current.id} already waits for approval by {approvers}", hint="`gpubroker approvals list`")
     if limits.max_cost is not None and current.max_cost is not None and limits.max_cost <= current.max_cost:
         raise InvalidInput(f"max_cost is {current.max_cost} already; expected more than that")
     spent, held = _spent_and_held(balance)

@@ -9,7 +9,7 @@ from broker.app.jobs.job_files import checkpoint, checkpoints
 from broker.app.jobs.snapshots import resolve_paths
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
-from broker.core.errors import InvalidInput, NotAllowed, UnknownName
+from broker.core.errors import Conflict, InvalidInput, NotAllowed, UnknownName
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.job.arrays import JobArray
@@ -150,12 +150,12 @@ def _check_ended(view: JobView, by: Actor) -> None:
     if not by.may_act_for(view.user):
         raise NotAllowed(f"{view.id} is {view.user}'s job, and you are {by.identity}", hint=f"ask {view.user}")
     if view.cancel_requested and not view.state.final:
-        raise NotAllowed(
+        raise Conflict(
             f"{view.id} has not ended: it is being stopped, after a last checkpoint",
             hint=f"run this again when `gpubroker status {view.id}` says that it is cancelled",
         )
     if not view.state.final:
-        raise NotAllowed(
+        raise Conflict(
             f"{view.id} has not ended: it is {view.state.value.replace('_', ' ')}",
             hint=f"it resumes by itself after interruptions; to stop it: `gpubroker cancel {view.id}`",
         )

@@ -138,7 +138,7 @@ def buy_quote(
     return PurchaseResult.of(purchases.buy(by.broker, offered, payer, by=by.actor, ceiling=most, id=id))
 
 
-def approve_purchase(
+def grant_purchase(
     by: Caller,
     purchase: str,
     binding: Annotated[
@@ -150,7 +150,7 @@ def approve_purchase(
     return PurchaseResult.of(purchases.approve(by.broker, purchase, by=by.actor, binding=binding))
 
 
-def reject_purchase(by: Caller, purchase: str, reason: Reason = "") -> PurchaseResult:
+def refuse_purchase(by: Caller, purchase: str, reason: Reason = "") -> PurchaseResult:
     """Refuse a purchase, as one of its approvers. Its money is released."""
     return PurchaseResult.of(purchases.reject_purchase(by.broker, purchase, by=by.actor, because=reason))
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import sha256
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -24,8 +25,6 @@ from broker.ledger.finops.change import NOBODY
 if TYPE_CHECKING:
     from broker.app.jobs.documents import JobDetails
 from broker.app.use_cases.visible import changeable, purchase_id, purchase_of, submittable_job
-
-_AWAITING = ("jobs.submit", "jobs.retry", "jobs.resume", "jobs.extend")  # requests that may need an approval first
 
 
 def single_line(text: str) -> str:
@@ -50,8 +49,8 @@ def change(by: Caller, key: str, function: Callable[..., Any], **arguments: Any)
 
 
 def _answer(row: UseCase, document: Any) -> ChangeAnswer:
-    waits = row.action in _AWAITING and document.asked is not None
-    return ChangeAnswer.of(document, _after(row.action, document), 202 if waits else 201 if row.creates else 200)
+    waits = row.waits and document.asked is not None
+    return ChangeAnswer.of(document, _after(row.action, document), HTTPStatus.ACCEPTED if waits else row.status)
 
 
 def _subject(by: Caller, row: UseCase, arguments: Mapping[str, Any]) -> tuple[str, str]:

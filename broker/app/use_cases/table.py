@@ -4,6 +4,7 @@ commands ask a server are made of it."""
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from http import HTTPStatus
 from importlib import import_module
 from typing import Any, get_type_hints
 
@@ -18,7 +19,8 @@ class UseCase:
     """One use case. ``function``: ``module:name`` in this package; its name is also that of the API's operation, and
     what it returns the document. ``permission``: required in some team; the function checks the team concerned; None:
     any valid token. ``schema``: the name of the document in `gpubroker schema`: of the command that prints it.
-    ``action``: in the audit log, of one that changes something once per idempotency key; ``creates``: something new.
+    ``action``: in the audit log, of one that changes something once per idempotency key; ``creates``: something new;
+    ``waits``: it may need an approval first.
     """
 
     method: str
@@ -28,6 +30,12 @@ class UseCase:
     schema: str = ""
     action: str = ""
     creates: bool = False
+    waits: bool = False
+
+    @property
+    def status(self) -> HTTPStatus:
+        """That of success, of one that does not wait for an approval."""
+        return HTTPStatus.CREATED if self.creates else HTTPStatus.OK
 
     @property
     def name(self) -> str:
@@ -62,7 +70,7 @@ USE_CASES = (
     UseCase("GET", "/jobs/{id}/decisions", May.SEE_JOBS, "jobs:job_decisions", "policy-decisions"),
     UseCase("GET", "/jobs/{id}/job-file", May.SUBMIT, "jobs:job_file"),
     UseCase("POST", "/jobs/{id}/cancel", May.CHANGE_OWN_JOBS, "jobs:cancel_job", "", "jobs.cancel"),
-    UseCase("POST", "/jobs/{id}/extend", May.CHANGE_OWN_JOBS, "approvals:extend_job", "", "jobs.extend"),
+    UseCase("POST", "/jobs/{id}/extend", May.CHANGE_OWN_JOBS, "approvals:extend_job", "", "jobs.extend", waits=True),
     UseCase("GET", "/queue", May.SEE_JOBS, "approvals:show_queue", "jobs-queue"),
     UseCase("GET", "/approvals", May.SEE_JOBS, "approvals:list_approvals", "approvals-list"),
     UseCase("POST", "/approvals/{id}/grant", May.APPROVE, "approvals:grant_approval", "", "approvals.grant"),
@@ -77,9 +85,27 @@ USE_CASES = (
     ),
     UseCase("GET", "/submission", May.SUBMIT, "submission:submission_terms"),
     UseCase("POST", "/plans", May.SUBMIT, "submission:plan_job", "plan"),
-    UseCase("POST", "/jobs", May.SUBMIT, "submission:submit_job", "submit", "jobs.submit", creates=True),
-    UseCase("POST", "/jobs/{id}/retry", May.CHANGE_OWN_JOBS, "submission:retry_job", "", "jobs.retry", creates=True),
-    UseCase("POST", "/jobs/{id}/resume", May.CHANGE_OWN_JOBS, "submission:resume_job", "", "jobs.resume", creates=True),
+    UseCase("POST", "/jobs", May.SUBMIT, "submission:submit_job", "submit", "jobs.submit", creates=True, waits=True),
+    UseCase(
+        "POST",
+        "/jobs/{id}/retry",
+        May.CHANGE_OWN_JOBS,
+        "submission:retry_job",
+        "",
+        "jobs.retry",
+        creates=True,
+        waits=True,
+    ),
+    UseCase(
+        "POST",
+        "/jobs/{id}/resume",
+        May.CHANGE_OWN_JOBS,
+        "submission:resume_job",
+        "",
+        "jobs.resume",
+        creates=True,
+        waits=True,
+    ),
     UseCase("GET", "/offers", May.SEE_MARKET, "market:list_offers"),
     UseCase("GET", "/offers/groups", May.SEE_MARKET, "market:group_offers", "offers-groups"),
     UseCase("GET", "/offers/risks", May.SEE_MARKET, "market:offer_risks", "offers-risk"),
@@ -124,8 +150,8 @@ USE_CASES = (
     UseCase("POST", "/purchases/preview", May.BUY, "capacity:preview_purchase", "capacity-buy-preview"),
     UseCase("POST", "/purchases/{purchase}/withdraw", May.BUY, "capacity:withdraw_purchase", "", "purchases.withdraw"),
     UseCase("POST", "/purchases/{purchase}/cancel", May.BUY, "capacity:cancel_purchase", "", "purchases.cancel"),
-    UseCase("POST", "/purchases/{purchase}/approve", May.APPROVE, "capacity:approve_purchase", "", "purchases.approve"),
-    UseCase("POST", "/purchases/{purchase}/reject", May.APPROVE, "capacity:reject_purchase", "", "purchases.reject"),
+    UseCase("POST", "/purchases/{purchase}/grant", May.APPROVE, "capacity:grant_purchase", "", "purchases.grant"),
+    UseCase("POST", "/purchases/{purchase}/refuse", May.APPROVE, "capacity:refuse_purchase", "", "purchases.refuse"),
     UseCase("GET", "/policies", May.SEE_POLICIES, "policies:policy_in_force", "policy-show"),
     UseCase("GET", "/policies/versions", May.SEE_ALL_TEAMS, "policies:policy_versions", "policy-show-versions"),
     UseCase("GET", "/policies/findings", May.SEE_ALL_TEAMS, "capacity:policy_findings", "policy-findings"),

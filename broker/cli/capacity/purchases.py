@@ -228,9 +228,9 @@ def _advance(terminal: Terminal, id: str) -> PurchaseResult:
 def grant(terminal: Terminal, id: str, binding: str | None) -> None:
     """Approve a purchase. The last approval orders it; what this machine cannot order now, the server will."""
     from broker.app.capacity.purchase_documents import PurchaseResult
-    from broker.app.use_cases.capacity import approve_purchase
+    from broker.app.use_cases.capacity import grant_purchase
 
-    purchase = terminal.ask(approve_purchase, id, binding)
+    purchase = terminal.ask(grant_purchase, id, binding)
     if not terminal.through_server:
         try:
             purchase = _advance(terminal, id)
@@ -243,9 +243,9 @@ def grant(terminal: Terminal, id: str, binding: str | None) -> None:
 
 def refuse(terminal: Terminal, id: str, reason: str) -> None:
     """Refuse a purchase. Its money is released."""
-    from broker.app.use_cases.capacity import reject_purchase
+    from broker.app.use_cases.capacity import refuse_purchase
 
-    _show(terminal, terminal.ask(reject_purchase, id, reason))
+    _show(terminal, terminal.ask(refuse_purchase, id, reason))
 
 
 def undo(

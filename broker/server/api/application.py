@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from http import HTTPStatus
 from inspect import iscoroutinefunction
 from typing import Any
@@ -21,6 +21,7 @@ from broker.core.errors import InvalidInput, did_you_mean
 from broker.core.extras import own_version
 from broker.server.api import device_flow, problems
 from broker.server.api.callers import EntryControl, gate
+from broker.server.api.description import describe, extra_of, responses_of
 from broker.server.api.limits import RequestRate, UploadQuota, WrongTokens
 from broker.server.api.paths import CONTENTS
 from broker.server.api.problems import HttpProblem
@@ -55,6 +56,7 @@ def api(broker: Broker, service: ServiceResponder, wrong_tokens: WrongTokens, tr
         redirect_slashes=False,
     )
     problems.install(app)
+    app.openapi = partial(describe, app)  # type: ignore[method-assign]  # FastAPI's way to change the document
     app.state.uploads = UploadQuota(broker.settings.serve.max_uploads)
     app.state.entry = EntryControl(broker, wrong_tokens, RequestRate(broker.settings.serve.requests_per_minute))
     app.router.routes.extend(_routes())
@@ -68,7 +70,6 @@ def api(broker: Broker, service: ServiceResponder, wrong_tokens: WrongTokens, tr
 def _routes() -> Sequence[BaseRoute]:
     """The routes, the same for every application. Cached, because FastAPI takes 0.1 s to analyze them."""
     router = APIRouter(redirect_slashes=False)
-    problem = {"model": HttpProblem, "content": {problems.MEDIA_TYPE: {}}, "description": "A problem detail (RFC 9457)"}
     security = Depends(HTTPBearer(scheme_name="token", description="An API token: gpb_…", auto_error=False))
     for route in ROUTES:
         router.add_api_route(
@@ -84,10 +85,11 @@ def _routes() -> Sequence[BaseRoute]:
                 security,
             ],
             response_model=route.document,
-            response_class=Response if route.media else JSONResponse,  # for the description only
-            responses={"4XX": problem, "5XX": problem}
-            | ({200: {"content": {media: {} for media in route.media}}} if route.media else {}),
-            openapi_extra={"x-permission": route.permission},
+            response_class=JSONResponse if route.document else Response,  # for the description only
+            status_code=route.status,
+            tags=[route.path.split("/")[1]],
+            responses=responses_of(route),
+            openapi_extra=extra_of(route),
             max_body_size=None if route.path.startswith(UPLOADS) else MAX_BODY,
         )
     return router.routes

@@ -22,6 +22,7 @@ from broker.app.jobs.submit import DearerNow
 from broker.core.errors import (
     ApprovalNeeded,
     BrokerError,
+    Conflict,
     InvalidInput,
     MissingExtra,
     NotAllowed,
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 _STATUS: tuple[tuple[type[BrokerError], HTTPStatus], ...] = (
     (SignInNeeded, HTTPStatus.UNAUTHORIZED),
+    (Conflict, HTTPStatus.CONFLICT),
     (NotAllowed, HTTPStatus.FORBIDDEN),
     (ApprovalNeeded, HTTPStatus.FORBIDDEN),
     (UnknownName, HTTPStatus.NOT_FOUND),

@@ -343,13 +343,16 @@ def judge_slurm(by: By, body: SlurmRequest) -> SlurmAdmission:
 @dataclass(frozen=True, slots=True)
 class ApiRoute:
     """One route. ``permission``: required in some team before the endpoint checks the team concerned; None: any valid
-    token. ``media``: the media types of a response without a document."""
+    token. ``media``: the media types of a response without a document; ``status``: that of success; ``waits``: or 202,
+    until an approval."""
 
     method: str
     path: str
     permission: Permission | None
     endpoint: Callable[..., Any]
     media: tuple[str, ...] = ()
+    status: int = 200
+    waits: bool = False
 
     @property
     def full_path(self) -> str:
@@ -364,7 +367,10 @@ class ApiRoute:
 
 _BYTES, _FILE_MEDIA = ("application/octet-stream",), tuple(MEDIA.values())
 ROUTES = (
-    *(ApiRoute(row.method, row.path, row.permission, endpoint_of(row)) for row in USE_CASES),
+    *(
+        ApiRoute(row.method, row.path, row.permission, endpoint_of(row), status=row.status, waits=row.waits)
+        for row in USE_CASES
+    ),
     ApiRoute("GET", "/jobs/{id}/stream", Permission.SEE_JOBS, stream_job, ("text/event-stream",)),
     ApiRoute("GET", "/jobs/{id}/files/{sha256}", Permission.SEE_OUTPUT, contents.file_content, _BYTES),
     ApiRoute(
@@ -376,8 +382,8 @@ ROUTES = (
     ),
     ApiRoute("GET", "/reports/focus/{month}/file", Permission.SEE_ALL_TEAMS, focus_file, _FILE_MEDIA),
     ApiRoute("HEAD", "/contents/{kind}/{sha256}", Permission.SUBMIT, contents.has_content),
-    ApiRoute("PUT", "/contents/{kind}/{sha256}", Permission.SUBMIT, contents.keep_content),
-    ApiRoute("POST", "/admission/skypilot", Permission.JUDGE_LAUNCHES, judge_skypilot),
+    ApiRoute("PUT", "/contents/{kind}/{sha256}", Permission.SUBMIT, contents.keep_content, status=204),
+    ApiRoute("POST", "/admission/skypilot", Permission.JUDGE_LAUNCHES, judge_skypilot, ("application/json",)),
     ApiRoute("POST", "/admission/slurm", Permission.JUDGE_LAUNCHES, judge_slurm),
 )
 UPLOADS = "/contents/"

@@ -116,12 +116,12 @@ def cancel_purchase(by: By, purchase: str, form: Form) -> Response:
 
 def approve(by: By, purchase: str, form: Form) -> Response:
     """Approve the purchase with the terms that were shown. Raises `InvalidInput` if they have changed."""
-    return _change(by, purchase, form, capacity.approve_purchase, binding=form.get("binding", "")[:100] or None)
+    return _change(by, purchase, form, capacity.grant_purchase, binding=form.get("binding", "")[:100] or None)
 
 
 def reject(by: By, purchase: str, form: Form) -> Response:
     """Refuse the purchase; its money is released."""
-    return _change(by, purchase, form, capacity.reject_purchase, reason=single_line(form.get("reason", "")[:400]))
+    return _change(by, purchase, form, capacity.refuse_purchase, reason=single_line(form.get("reason", "")[:400]))
 
 
 def withdraw(by: By, purchase: str, form: Form) -> Response:

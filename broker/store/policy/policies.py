@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, func, insert, select
 
-from broker.core.errors import InvalidInput
+from broker.core.errors import Conflict
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer, Verdict
 from broker.ledger.journal import Judgement
@@ -39,7 +39,7 @@ def check_base(connection: Connection, base: int) -> None:
     """Raises `InvalidInput` if another version than ``base`` is in force."""
     current = number(connection)
     if current != base:
-        raise InvalidInput(
+        raise Conflict(
             f"version {current} is active, not {base}: the policy was changed meanwhile",
             where="base",
             hint="check the effect again",

@@ -121,7 +121,7 @@ def test_who_was_slower_is_told(site: Site) -> None:
     apply = FormFields(browser.post("/policies/preview", typed).text).forms["/policies/apply"] | {"text0": STRICTER}
     site.world.broker.store.activate_policy({"test.yaml": POLICY + "# another\n"}, by="ada")
     late = browser.post("/policies/apply", apply)
-    assert (late.status_code, "the policy was changed" in late.text) == (422, True)
+    assert (late.status_code, "the policy was changed" in late.text) == (409, True)
 
 
 def test_a_mistake_keeps_what_was_typed(seen_site: Site) -> None:

@@ -1,0 +1,75 @@
+"""What the OpenAPI document says of a route besides its parameters and its result: statuses, problems and examples."""
+
+from typing import Any
+
+from fastapi import FastAPI
+
+from broker.server.api.examples import BODIES, PROBLEM
+from broker.server.api.problems import MEDIA_TYPE, HttpProblem
+from broker.server.api.routes import ApiRoute, judge_skypilot
+
+_PROBLEMS = {
+    401: "The token is missing or not valid",
+    403: "The caller may not do this, or a policy denies it",
+    404: "It does not exist, or the caller may not see it",
+    422: "A parameter or the body is not valid",
+    429: "Too many requests, or wrong tokens",
+    500: "A fault of the server, whose log has the request's id",
+    501: "A part of the server is not installed",
+    503: "The server cannot answer now",
+}
+_PROBLEMS_OF_BODIES = {
+    400: "The body is incomplete, or has two lengths",
+    409: "It is in another state than this needs, or such a request is under way",
+    413: "The body is too large",
+}
+_PROBLEM = "#/components/responses/Problem"
+
+
+def responses_of(route: ApiRoute) -> dict[int | str, dict[str, Any]]:
+    """The responses of a route beside that with its document."""
+    texts = _PROBLEMS if route.method in ("GET", "HEAD") else _PROBLEMS | _PROBLEMS_OF_BODIES
+    responses: dict[int | str, dict[str, Any]] = {
+        status: {"model": HttpProblem, "description": text} for status, text in texts.items()
+    }
+    if route.waits:
+        responses[202] = {"model": route.document, "description": "It needs an approval first"}
+    if route.media:
+        responses[200] = {"content": {media: {"schema": _schema_of(media)} for media in route.media}}
+    if route.endpoint is judge_skypilot:
+        responses[400] = {"description": "A veto, in words", "content": {"text/plain": {"schema": _schema_of("text/")}}}
+    return responses
+
+
+def _schema_of(media: str) -> dict[str, str]:
+    if media == "application/json":
+        return {"type": "object"}
+    return {"type": "string"} if media.startswith("text/") else {"type": "string", "format": "binary"}
+
+
+def extra_of(route: ApiRoute) -> dict[str, Any]:
+    """What FastAPI does not say by itself: the permission, and an example of the body."""
+    extra: dict[str, Any] = {"x-permission": route.permission}
+    if (example := BODIES.get(route.endpoint.__name__)) is not None:
+        extra["requestBody"] = {"content": {"application/json": {"example": example}}}
+    return extra
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document. Every problem refers to one response, which says of what media type it is."""
+    if app.openapi_schema is None:
+        document = FastAPI.openapi(app)
+        for operations in document["paths"].values():
+            for operation in operations.values():
+                for status, response in operation["responses"].items():
+                    if int(status) >= 400 and "application/json" in response["content"]:
+                        operation["responses"][status] = {"$ref": _PROBLEM, "description": response["description"]}
+        schema = {"$ref": "#/components/schemas/HttpProblem"}
+        document["components"]["responses"] = {
+            "Problem": {
+                "description": "A problem detail (RFC 9457)",
+                "content": {MEDIA_TYPE: {"schema": schema, "example": PROBLEM}},
+            }
+        }
+    assert app.openapi_schema is not None
+    return app.openapi_schema
