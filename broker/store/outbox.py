@@ -182,10 +182,12 @@ class Watches:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, watch: Watch) -> bool:
-        """Store a watch; False, without a change, if the name exists."""
+    def add(self, watch: Watch, *, replaces: bool = False) -> bool:
+        """Store a watch; False, without a change, if the name exists and it ``replaces`` none."""
         with self._database.writing() as connection:
-            if (
+            if replaces:
+                connection.execute(delete(PriceWatchRow).where(PriceWatchRow.name == watch.name))
+            elif (
                 connection.execute(select(PriceWatchRow.name).where(PriceWatchRow.name == watch.name)).first()
                 is not None
             ):

@@ -228,7 +228,7 @@ def test_each_request_is_a_line_without_secrets(world: Company, caplog: pytest.L
         (None, "GET", None, 400),
     ]
     assert lines[0]["request"] == answers[0].headers["x-request-id"]
-    assert [line["bytes"] for line in lines] == [len(answer.content) for answer in answers]
+    assert [line["bytes"] for line in lines] == [answer.num_bytes_downloaded for answer in answers]
     assert {line["address"] for line in lines} == {"192.0.2.1"}
     assert all(secret not in caplog.text for secret in (token, link.rpartition("/")[2]))
 

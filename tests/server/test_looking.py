@@ -48,7 +48,7 @@ def test_a_misspelt_filter_is_refused_and_the_right_one_named(seen_world: Compan
     answer = seen_world.get("/jobs", "vic", stat="running")
     assert answer.status_code == 422
     assert "unknown parameter 'stat'; did you mean 'state'?" in answer.json()["detail"]
-    assert seen_world.get("/queue", "vic", team="nlp").json()["hint"] == "this address takes no parameters"
+    assert seen_world.get("/overview", "vic", team="nlp").json()["hint"] == "this address takes no parameters"
 
 
 def test_pages_hold_every_job_once_while_others_are_submitted(world: Company) -> None:

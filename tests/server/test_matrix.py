@@ -28,6 +28,9 @@ OF_ONE = {
     "launch": "slurm-0",
     "task": "slurm-0.1",
     "number": "7",
+    "person": "nobody",
+    "token": "0123456789ab",
+    "watch": "nothing",
 }
 """What other addresses name; the things of a job's are not there, nor are purchases."""
 OTHERS = [route for route in LOOKS if "{" not in route.path]

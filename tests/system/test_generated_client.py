@@ -108,7 +108,8 @@ def part(package: str, name: str) -> ModuleType:
 
 def test_a_generated_client_runs_a_job_and_reads_its_bill(server: tuple[str, str], generated: str) -> None:
     url, token = server
-    client: Any = part(generated, "client").AuthenticatedClient(base_url=url, token=token, timeout=httpx.Timeout(LONGEST))
+    patience = httpx.Timeout(LONGEST)
+    client: Any = part(generated, "client").AuthenticatedClient(base_url=url, token=token, timeout=patience)
     models: Any = part(generated, "models")
 
     def ask(operation: str, *arguments: Any, **options: Any) -> Any:

@@ -85,7 +85,7 @@ def missing_permission(access: Access, permission: Permission, where: str) -> Ro
     )
 
 
-def _scope_advice(access: Access, scope: TokenScope | None) -> str:
+def _scope_advice(access: Access, scope: TokenScope) -> str:
     options = " ".join(f"--scope {name}" for name in dict.fromkeys((TokenScope.READ, scope)))
     advice = (
         "an administrator makes a token where the server runs: "

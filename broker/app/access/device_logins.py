@@ -8,7 +8,7 @@ from broker.agent.names import is_one_line
 from broker.app.access.tokens import NewToken, issue_token
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import AuditRecord, digest_of
-from broker.core.access.people import NOT_FOR_SERVICES, Access, TokenScope
+from broker.core.access.people import NOT_FOR_SERVICES, Access, Permission, TokenScope, has_everywhere
 from broker.core.access.sessions import (
     INTERVAL,
     SESSION_LABELS,
@@ -78,8 +78,11 @@ def pending_login(broker: Broker, user_code: str) -> DeviceLogin | None:
 
 
 def grantable_scopes(login: DeviceLogin, access: Access) -> frozenset[TokenScope]:
-    """The scopes that the login would get from this person: never more than the person's own session has."""
+    """The scopes that the login would get from this person: never more than the person's own session has, and of an
+    administrator never `PEOPLE`: who tricks one into a grant would administer."""
     scopes = login.scopes & access.scopes
+    if has_everywhere(access.person, Permission.ADMINISTER):
+        scopes -= {TokenScope.PEOPLE}
     return scopes - NOT_FOR_SERVICES if access.person.service else scopes
 
 

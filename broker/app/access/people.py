@@ -1,6 +1,6 @@
 """Use cases: people, their roles, and who may change them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from broker.app.wiring import Broker
@@ -147,21 +147,47 @@ def _role_not_for_services(person: Person, role: Role | TeamRole) -> InvalidInpu
     return InvalidInput(f"{person.name} is a service account and cannot be {role.replace('_', ' ')}", hint=hint)
 
 
+def set_person(
+    broker: Broker, name: str, *, roles: Iterable[Role], teams: Mapping[str, TeamRole], service: bool, disabled: bool,
+    by: Actor,
+) -> Person:  # fmt: skip
+    """Make a person have exactly these roles; somebody new is added. Idempotent. Raises `InvalidInput`, also where
+    ``service`` is another than before, and `NotAllowed` unless ``by`` is an administrator."""
+    with broker.store.access.writing() as tx:
+        require_administrator(tx, by)
+        before = tx.person(name) or add_person(broker, tx, name, by=by, service=service)
+        if before.service != service:
+            kind = "a service account" if before.service else "a person"
+            raise InvalidInput(f"{name} is {kind}, and remains one", where="service", hint="use another name")
+        disabled_at = (before.disabled_at or broker.clock.now()) if disabled else None
+        after = replace(before, roles=frozenset(), teams={}, disabled_at=disabled_at)
+        for role in roles:
+            after = _add_role(after, role)
+        for team, team_role in teams.items():
+            after = _set_team_role(after, check_team(team), team_role)
+        return _keep_change(broker, tx, before, after, "people.set", by)
+
+
 def _change_person(broker: Broker, name: str, action: str, by: Actor, change: Callable[[Person], Person]) -> Person:
     with broker.store.access.writing() as tx:
         require_administrator(tx, by)
         before = get_person(tx, name)
-        after = change(before)
-        if after == before:
-            return before
-        _check_last_administrator(tx, before, after)
-        tx.keep_person(after)
-        if after.disabled_at is not None:
-            tx.end_sessions(name)
-            tx.end_links(name)
-            tx.end_granted_logins(name)
-        tx.log(_audit_record(broker, by, action, before, after))
-        _end_logins(broker, tx, before, after, by.identity, by.audit_origin)
+        return _keep_change(broker, tx, before, change(before), action, by)
+
+
+def _keep_change(
+    broker: Broker, tx: AccessWriter, before: Person, after: Person, action: str, by: Actor
+) -> Person:  # fmt: skip
+    if after == before:
+        return before
+    _check_last_administrator(tx, before, after)
+    tx.keep_person(after)
+    if after.disabled_at is not None:
+        tx.end_sessions(after.name)
+        tx.end_links(after.name)
+        tx.end_granted_logins(after.name)
+    tx.log(_audit_record(broker, by, action, before, after))
+    _end_logins(broker, tx, before, after, by.identity, by.audit_origin)
     return after
 
 
@@ -219,12 +245,14 @@ def _audit_record(broker: Broker, by: Actor, action: str, before: Person | None,
 
 
 def audit_log(
-    broker: Broker, *, by: Actor, limit: int, person: str | None = None, subject: str | None = None
-) -> Sequence[tuple[int, AuditRecord]]:
-    """The newest lines with their numbers, newest first. Raises `NotAllowed` unless ``by`` is an administrator."""
+    broker: Broker, *, by: Actor, limit: int, person: str | None = None, subject: str | None = None,
+    before: int | None = None,
+) -> Sequence[tuple[int, AuditRecord]]:  # fmt: skip
+    """The newest lines, or those before one, with their numbers, newest first. Raises `NotAllowed` unless ``by`` is an
+    administrator."""
     with broker.store.access.reading() as reader:
         require_administrator(reader, by)
-        return reader.audit(limit=limit, person=person, subject=subject)
+        return reader.audit(limit=limit, person=person, subject=subject, before=before)
 
 
 def audit_chain(broker: Broker, noted: str, *, by: Actor) -> AuditChain:

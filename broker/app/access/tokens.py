@@ -20,7 +20,7 @@ from broker.core.access.api_tokens import (
 from broker.core.access.people import NOT_FOR_SERVICES, Access, Person, TokenScope
 from broker.core.access.sessions import SESSION_LABELS
 from broker.core.actors import Actor
-from broker.core.errors import InvalidInput, UnknownName
+from broker.core.errors import Conflict, InvalidInput, UnknownName
 from broker.core.values.units import print_duration
 from broker.store.access.access import AccessWriter
 
@@ -28,6 +28,7 @@ _USE_RECORDED_EVERY = timedelta(
     minutes=10
 )  # how often the use of a token is recorded, so that not every read is a write
 _MAX_LABEL_LENGTH = 80
+_MAX_OWN = 50  # valid tokens of a person who makes one of their own
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -57,17 +58,7 @@ def create(
     Raises `UnknownName`, `InvalidInput` (no scope, invalid lifetime or label, a disabled person) and `NotAllowed`
     unless ``by`` is an administrator.
     """
-    if not scopes:
-        raise InvalidInput("a token needs a scope", hint=f"say --scope: {', '.join(TokenScope)}")
-    if not timedelta(0) < expires <= MAX_VALIDITY:
-        message = f"expected more than 0 and at most {print_duration(MAX_VALIDITY)}; got {print_duration(expires)}"
-        raise InvalidInput(message, where="--expires")
-    if label in SESSION_LABELS:
-        raise InvalidInput(
-            f"{label!r} means a session of the web UI", where="--label", hint="state what the token is for"
-        )
-    if not is_one_line(label) or len(label) > _MAX_LABEL_LENGTH:
-        raise InvalidInput(f"expected one line of at most {_MAX_LABEL_LENGTH} characters", where="--label")
+    _check_terms(label, scopes, expires)
     with broker.store.access.writing() as tx:
         require_administrator(tx, by)
         is_new = service and tx.person(person) is None
@@ -82,6 +73,42 @@ def create(
                 hint=f"leave out --scope {forbidden_scopes[0]}",
             )
         return issue_token(tx, owner, label, scopes, expires, by=by, now=broker.clock.now())
+
+
+def create_own(
+    broker: Broker, token: str, label: str, scopes: Collection[TokenScope], expires: timedelta, *, by: Actor
+) -> NewToken:
+    """Create a token of one's own by another one, whose id is ``token``: it has no more scopes, never `PEOPLE`, so that
+    it makes no others, and ends no later. Raises `InvalidInput`, and `Conflict` for too many."""
+    _check_terms(label, scopes, expires)
+    now = broker.clock.now()
+    with broker.store.access.writing() as tx:
+        maker = tx.token(token)
+        if maker is None or maker.person != by.identity or not maker.good(now):
+            raise InvalidInput("only a valid token makes another one", where="token", hint="log in again")
+        if wider_scopes := sorted(set(scopes) - (maker.scopes - {TokenScope.PEOPLE})):
+            text = f"a token that another one makes has none but its scopes, and never people; not {wider_scopes[0]}"
+            raise InvalidInput(text, where="scopes", hint="an administrator makes others")
+        if now + expires > maker.expires_at:
+            text = f"a token that another one makes ends no later than that, on {maker.expires_at:%Y-%m-%d %H:%M} UTC"
+            raise InvalidInput(text, where="expires_days", hint="say fewer days")
+        if sum(known_token.good(now) for known_token in tx.tokens(by.identity)) >= _MAX_OWN:
+            raise Conflict(f"{by.identity} has {_MAX_OWN} valid tokens", hint="revoke those that are not used")
+        return issue_token(tx, get_person(tx, by.identity), label, scopes, expires, by=by, now=now)
+
+
+def _check_terms(label: str, scopes: Collection[TokenScope], expires: timedelta) -> None:
+    if not scopes:
+        raise InvalidInput("a token needs a scope", hint=f"say --scope: {', '.join(TokenScope)}")
+    if not timedelta(0) < expires <= MAX_VALIDITY:
+        message = f"expected more than 0 and at most {print_duration(MAX_VALIDITY)}; got {print_duration(expires)}"
+        raise InvalidInput(message, where="--expires")
+    if label in SESSION_LABELS:
+        raise InvalidInput(
+            f"{label!r} means a session of the web UI", where="--label", hint="state what the token is for"
+        )
+    if not is_one_line(label) or len(label) > _MAX_LABEL_LENGTH:
+        raise InvalidInput(f"expected one line of at most {_MAX_LABEL_LENGTH} characters", where="--label")
 
 
 def issue_token(
@@ -104,15 +131,17 @@ def tokens(broker: Broker, person: str | None = None) -> Sequence[ApiToken]:
         return reader.tokens(None if person is None else get_person(reader, person).name)
 
 
-def revoke(broker: Broker, id: str, *, by: Actor) -> ApiToken:
+def revoke(broker: Broker, id: str, *, by: Actor, own: bool = False) -> ApiToken:
     """Revoke a token at once and permanently. Idempotent. ``id``: its id, or its whole text, as of a leaked token that
-    somebody found; the text is never printed. Raises `UnknownName` and `NotAllowed`."""
+    somebody found; the text is never printed. ``own``: only one of ``by``. Raises `UnknownName` and `NotAllowed`."""
     id = id_of(id) or id.removeprefix(PREFIX)
     with broker.store.access.writing() as tx:
-        require_administrator(tx, by)
+        if not own:
+            require_administrator(tx, by)
         token = tx.token(id)
-        if token is None:
-            raise UnknownName("token", id[:ID_LENGTH], [known_token.id for known_token in tx.tokens()])
+        if token is None or (own and token.person != by.identity):
+            known_tokens = tx.tokens(by.identity if own else None)
+            raise UnknownName("token", id[:ID_LENGTH], [known_token.id for known_token in known_tokens])
         if token.revoked_at is not None:
             return token
         now = broker.clock.now()

@@ -13,7 +13,7 @@ from broker.app.alerts import notify
 from broker.app.alerts.notify import Delivery, Targets, redact_address, setting_variable
 from broker.app.alerts.routes import recipients
 from broker.app.documents import Figure, Moment, Result, Seconds
-from broker.app.market.offer_rows import check_names
+from broker.app.market.offer_rows import OfferFilter, check_names
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, UnknownName
 from broker.core.market.offers import SANDBOX, CapacityType, Offer
@@ -198,9 +198,25 @@ def default_name(broker: Broker, watch: Watch) -> str:
     )
 
 
-def add(broker: Broker, watch: Watch) -> WatchEvaluation:
-    """Store a watch; returns its finding now. Sends nothing before the next `check`. Raises `InvalidInput` for
-    an invalid name or one that is taken, `UnknownName` for an unknown provider, region or target."""
+def watch_of(offer_filter: OfferFilter, **terms: Any) -> Watch:
+    """A watch on the offers that the filter selects, with these other fields. Raises `InvalidInput`."""
+    counted = [f"{machine}:{count}" for machine, counts in offer_filter.counts.items() for count in sorted(counts)]
+    watch = Watch(
+        machines=(*counted, *(machine for machine, counts in offer_filter.counts.items() if not counts)),
+        providers=offer_filter.providers,
+        regions=offer_filter.regions,
+        capacity_types=tuple(sorted(offer_filter.capacity_types)),
+        **terms,
+    )
+    if watch.age is not None and (watch.machines or watch.regions or watch.capacity_types):
+        raise InvalidInput("a poll covers a whole provider, so only providers can be combined with stale")
+    return watch
+
+
+def add(broker: Broker, watch: Watch, *, replaces: bool = False) -> WatchEvaluation:
+    """Store a watch, which ``replaces`` that of its name; returns its finding now. Sends nothing before the next
+    `check`. Raises `InvalidInput` for an invalid name or one that is taken, `UnknownName` for an unknown provider,
+    region or target."""
     if not _NAME.fullmatch(watch.name):
         expectation = "expected up to 60 lower-case letters, digits, dots, dashes and underscores"
         raise InvalidInput(f"{watch.name!r} is not a valid name for a watch; {expectation}", where="--name")
@@ -208,7 +224,7 @@ def add(broker: Broker, watch: Watch) -> WatchEvaluation:
     if watch.targets:
         notify.select_targets(broker.settings.notify, watch.targets)
     finding = _evaluate(broker, watch, broker.clock.now())
-    if not broker.store.watches.add(watch):
+    if not broker.store.watches.add(watch, replaces=replaces):
         raise InvalidInput(
             f"a watch named {watch.name!r} exists already",
             where="--name",

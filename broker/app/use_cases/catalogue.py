@@ -70,8 +70,6 @@ _OTHERS: Mapping[str, str] = {
     "tokens-create": "access.documents:CreatedToken",
     "whoami-local": "access.documents:LocalIdentity",  # without a team server
     "watch-add": "market.watches:AddedWatch",
-    "watch-list": "market.watches:WatchList",
-    "watch-remove": "market.watches:RemovedWatch",
 }
 _USE_CASES = {row.schema: row for row in USE_CASES if row.schema}
 DOCUMENTS = sorted([*_USE_CASES, *_OTHERS])

@@ -17,7 +17,7 @@ from broker.app.jobs.documents import AttemptList, JobDetails, JobFileText, JobL
 from broker.app.jobs.file_documents import CheckpointFiles, JobCheckpoints, JobOutputs
 from broker.app.jobs.history_documents import JobHistory, JobLedger, PlacementDecisions
 from broker.app.policy.trial_documents import RecordedDecisions
-from broker.app.use_cases.shared_results import Cursor, Limit, cursor_of, cursor_time, parse_cursor
+from broker.app.use_cases.pages import Cursor, Limit, cursor_of, cursor_time, parse_cursor
 from broker.app.use_cases.visible import changeable
 from broker.core.access.people import Permission
 from broker.core.errors import InvalidInput

@@ -17,7 +17,8 @@ from broker.app.market.offer_documents import OfferGroupList, OfferList, OfferRe
 from broker.app.market.offer_rows import ListedOffer, OfferFilter, PriceKind, rows
 from broker.app.market.price_documents import PriceHistoryList, PriceStatus
 from broker.app.market.price_history import price_histories
-from broker.app.use_cases.shared_results import Cursor, cursor_of, parse_cursor, share_result
+from broker.app.use_cases.pages import Cursor, cursor_of, parse_cursor
+from broker.app.use_cases.shared_results import share_result
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.market.offer_order import OfferOrder

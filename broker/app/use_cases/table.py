@@ -14,13 +14,48 @@ IN_QUERY = "in the query"
 """Marks a parameter of a use case asked by POST that stands in the address, not in the body."""
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A document that comes in pages: its list ``rows``, the field ``key`` that names a row, empty where none does, and
+    the fields by which the caller may select."""
+
+    rows: str
+    key: str = ""
+    filters: tuple[str, ...] = ()
+
+
+LISTS = {
+    "/jobs/{id}/attempts": Listing("attempts", "number", ("state", "cause")),
+    "/jobs/{id}/checkpoints": Listing("checkpoints", "checkpoint"),
+    "/jobs/{id}/decisions": Listing("decisions", "", ("answer",)),
+    "/jobs/{id}/files": Listing("files", "path", ("kind",)),
+    "/jobs/{id}/ledger": Listing("entries"),
+    "/queue": Listing("waiting", "id", ("team",)),
+    "/approvals": Listing("requests", "job", ("user", "team", "state")),
+    "/prices/status": Listing("providers", "provider", ("provider", "status")),
+    "/budgets": Listing("budgets", "id", ("standing",)),
+    "/reports/anomalies": Listing("incidents"),
+    "/reports/chargeback": Listing("statements", "month"),
+    "/capacity": Listing("recorded", "number", ("provider", "accelerator", "kind")),
+    "/capacity/use": Listing("findings"),
+    "/purchases": Listing("purchases", "id", ("state", "team", "user")),
+    "/policies/versions": Listing("versions", "number"),
+    "/policies/findings": Listing("findings"),
+    "/people": Listing("people", "name", ("role", "team")),
+    "/watches": Listing("watches", "name", ("provider", "trigger")),
+    "/me/tokens": Listing("tokens", "id", ("scope",)),
+    "/tokens": Listing("tokens", "id", ("scope",)),
+    "/launches": Listing("launches", "id", ("team", "user", "tool")),
+}
+"""The lists that are short enough to be made whole. Jobs, offers and the audit log have cursors of their own."""
+
+
 @dataclass(frozen=True)
 class UseCase:
     """One use case. ``function``: ``module:name`` in this package; its name is also that of the API's operation, and
     what it returns the document. ``permission``: required in some team; the function checks the team concerned; None:
     any valid token. ``schema``: the name of the document in `gpubroker schema`: of the command that prints it.
-    ``action``: in the audit log, of one that changes something once per idempotency key; ``creates``: something new;
-    ``waits``: it may need an approval first.
+    ``action``: in the audit log, of one that changes something once per idempotency key; ``creates``: something new.
     """
 
     method: str
@@ -30,7 +65,6 @@ class UseCase:
     schema: str = ""
     action: str = ""
     creates: bool = False
-    waits: bool = False
 
     @property
     def status(self) -> HTTPStatus:
@@ -47,6 +81,16 @@ class UseCase:
         module, _, name = self.function.partition(":")
         function: Callable[..., Any] = getattr(import_module(f"broker.app.use_cases.{module}"), name)
         return function
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may need an approval first."""
+        return self.action in ("jobs.submit", "jobs.retry", "jobs.resume", "jobs.extend")
+
+    @property
+    def listing(self) -> Listing | None:
+        """How its document comes in pages, if it does."""
+        return LISTS.get(self.path) if self.method == "GET" else None
 
     @property
     def document(self) -> type[Any]:
@@ -70,7 +114,7 @@ USE_CASES = (
     UseCase("GET", "/jobs/{id}/decisions", May.SEE_JOBS, "jobs:job_decisions", "policy-decisions"),
     UseCase("GET", "/jobs/{id}/job-file", May.SUBMIT, "jobs:job_file"),
     UseCase("POST", "/jobs/{id}/cancel", May.CHANGE_OWN_JOBS, "jobs:cancel_job", "", "jobs.cancel"),
-    UseCase("POST", "/jobs/{id}/extend", May.CHANGE_OWN_JOBS, "approvals:extend_job", "", "jobs.extend", waits=True),
+    UseCase("POST", "/jobs/{id}/extend", May.CHANGE_OWN_JOBS, "approvals:extend_job", "", "jobs.extend"),
     UseCase("GET", "/queue", May.SEE_JOBS, "approvals:show_queue", "jobs-queue"),
     UseCase("GET", "/approvals", May.SEE_JOBS, "approvals:list_approvals", "approvals-list"),
     UseCase("POST", "/approvals/{id}/grant", May.APPROVE, "approvals:grant_approval", "", "approvals.grant"),
@@ -85,32 +129,18 @@ USE_CASES = (
     ),
     UseCase("GET", "/submission", May.SUBMIT, "submission:submission_terms"),
     UseCase("POST", "/plans", May.SUBMIT, "submission:plan_job", "plan"),
-    UseCase("POST", "/jobs", May.SUBMIT, "submission:submit_job", "submit", "jobs.submit", creates=True, waits=True),
-    UseCase(
-        "POST",
-        "/jobs/{id}/retry",
-        May.CHANGE_OWN_JOBS,
-        "submission:retry_job",
-        "",
-        "jobs.retry",
-        creates=True,
-        waits=True,
-    ),
-    UseCase(
-        "POST",
-        "/jobs/{id}/resume",
-        May.CHANGE_OWN_JOBS,
-        "submission:resume_job",
-        "",
-        "jobs.resume",
-        creates=True,
-        waits=True,
-    ),
+    UseCase("POST", "/jobs", May.SUBMIT, "submission:submit_job", "submit", "jobs.submit", creates=True),
+    UseCase("POST", "/jobs/{id}/retry", May.CHANGE_OWN_JOBS, "submission:retry_job", "", "jobs.retry", creates=True),
+    UseCase("POST", "/jobs/{id}/resume", May.CHANGE_OWN_JOBS, "submission:resume_job", "", "jobs.resume", creates=True),
     UseCase("GET", "/offers", May.SEE_MARKET, "market:list_offers"),
     UseCase("GET", "/offers/groups", May.SEE_MARKET, "market:group_offers", "offers-groups"),
     UseCase("GET", "/offers/risks", May.SEE_MARKET, "market:offer_risks", "offers-risk"),
     UseCase("GET", "/prices/history", May.SEE_MARKET, "market:price_history", "prices-history"),
     UseCase("GET", "/prices/status", May.SEE_MARKET, "market:price_status", "prices-status"),
+    UseCase("GET", "/watches", May.SEE_MARKET, "watches:list_watches", "watch-list"),
+    UseCase("GET", "/watches/{watch}", May.SEE_MARKET, "watches:show_watch"),
+    UseCase("PUT", "/watches/{watch}", May.WATCH_PRICES, "watches:set_watch"),
+    UseCase("DELETE", "/watches/{watch}", May.WATCH_PRICES, "watches:remove_watch", "watch-remove"),
     UseCase("GET", "/budgets", May.SEE_BUDGETS, "money:list_budgets", "budget"),
     UseCase("GET", "/budgets/{budget}", May.SEE_BUDGETS, "money:show_budget", "budget-details"),
     UseCase("GET", "/reports/spend", May.SEE_BUDGETS, "money:spend", "report-spend"),
@@ -165,6 +195,13 @@ USE_CASES = (
     UseCase("POST", "/policies/rollback", May.CHANGE_POLICIES, "policies:rollback_policy", "", "policy.rollback"),
     UseCase("GET", "/people", May.SEE_PEOPLE, "people:list_people", "people-list"),
     UseCase("GET", "/tokens", May.SEE_PEOPLE, "people:list_tokens", "tokens-list"),
+    UseCase("GET", "/people/{person}", May.SEE_PEOPLE, "people:show_person"),
+    UseCase("PUT", "/people/{person}", May.ADMINISTER, "people:set_person"),
+    UseCase("POST", "/people/{person}/tokens", May.ADMINISTER, "people:create_token", creates=True),
+    UseCase("DELETE", "/tokens/{token}", May.ADMINISTER, "people:revoke_token"),
+    UseCase("GET", "/me/tokens", May.MAKE_OWN_TOKENS, "people:list_own_tokens"),
+    UseCase("POST", "/me/tokens", May.MAKE_OWN_TOKENS, "people:create_own_token", creates=True),
+    UseCase("DELETE", "/me/tokens/{token}", May.MAKE_OWN_TOKENS, "people:revoke_own_token"),
     UseCase("GET", "/audit", May.SEE_PEOPLE, "people:audit_lines", "audit"),
     UseCase("GET", "/audit/verification", May.SEE_PEOPLE, "people:verify_audit", "audit-verify"),
     UseCase("GET", "/launches", May.SEE_JOBS, "outside:list_launches", "launches"),

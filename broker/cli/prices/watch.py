@@ -81,31 +81,20 @@ def add(
     from broker.app.market import watches
     from broker.app.market.offer_rows import OfferFilter
     from broker.app.market.watches import AddedWatch
-    from broker.core.market.watches import Watch
 
     terminal = Terminal.of(context)
     offer_filter = OfferFilter.of({"gpu": gpu, **_OFFER_FILTER.read(where)}, gpus_from="--gpu")
     trigger = _parse_trigger(condition)
     broker = terminal.broker()
-    machine_texts = [
-        f"{machine}:{count}" for machine, counts in offer_filter.counts.items() for count in sorted(counts)
-    ]
-    watch = Watch(
+    watch = watches.watch_of(
+        offer_filter,
         name=name or "",
         made_at=broker.clock.now(),
         made_by=terminal.actor.identity,
-        machines=(*machine_texts, *(machine for machine, counts in offer_filter.counts.items() if not counts)),
-        providers=offer_filter.providers,
-        regions=offer_filter.regions,
-        capacity_types=tuple(sorted(offer_filter.capacity_types)),
         targets=tuple(dict.fromkeys(target.lower() for target in tell or [])),
         pause=filters.duration_option("--every", every),
         **trigger,
     )
-    if watch.age is not None and (watch.machines or watch.regions or watch.capacity_types):
-        raise InvalidInput(
-            "a poll covers a whole provider, so only `--where provider=…` can be combined with stale", where="CONDITION"
-        )
     watch = watch if name is not None else replace(watch, name=watches.default_name(broker, watch))
     added_watch = AddedWatch.of_look(watches.add(broker, watch))
     terminal.result(added_watch, lambda: added_lines(added_watch))

@@ -92,6 +92,8 @@ class Permission(StrEnum):
     CHANGE_POLICIES = "change_policies"  # preview, apply and roll back policies
     ANSWER_ADVICE = "answer_advice"  # of a month's review: it applies, it does not, it is done
     FREEZE_STATEMENTS = "freeze_statements"  # fix what teams are charged for a closed month, permanently
+    WATCH_PRICES = "watch_prices"  # add and change watches on prices
+    MAKE_OWN_TOKENS = "make_own_tokens"  # and revoke them
     ADMINISTER = "administer"  # change people, roles, tokens
 
 
@@ -105,11 +107,12 @@ class TokenScope(StrEnum):
     ADMISSION = "admission"
     STATEMENTS = "statements"
     PURCHASES = "purchases"
+    PEOPLE = "people"
 
 
 _LOOKS = frozenset({Permission.SEE_MARKET, Permission.SEE_JOBS, Permission.SEE_BUDGETS, Permission.SEE_POLICIES})
-_VIEWER = _LOOKS | {Permission.SEE_OUTPUT}
-_MEMBER = _VIEWER | {Permission.SUBMIT, Permission.CHANGE_OWN_JOBS, Permission.BUY}
+_VIEWER = _LOOKS | {Permission.SEE_OUTPUT, Permission.MAKE_OWN_TOKENS}
+_MEMBER = _VIEWER | {Permission.SUBMIT, Permission.CHANGE_OWN_JOBS, Permission.BUY, Permission.WATCH_PRICES}
 _APPROVER = _MEMBER | {Permission.APPROVE}
 
 TEAM_ROLE_PERMISSIONS: Mapping[TeamRole, frozenset[Permission]] = {
@@ -121,13 +124,14 @@ TEAM_ROLE_PERMISSIONS: Mapping[TeamRole, frozenset[Permission]] = {
 """The permissions of each team role, in that team."""
 
 ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
-    Role.FINOPS: _LOOKS | {Permission.SEE_ALL_TEAMS, Permission.ANSWER_ADVICE},  # all costs; no output of jobs
+    Role.FINOPS: _LOOKS  # all costs; no output of jobs
+    | {Permission.SEE_ALL_TEAMS, Permission.ANSWER_ADVICE, Permission.WATCH_PRICES, Permission.MAKE_OWN_TOKENS},
     Role.GATE: frozenset({Permission.JUDGE_LAUNCHES}),  # of another scheduler; sees nothing, approves nothing
     Role.ADMINISTRATOR: frozenset(Permission),
 }
 """The permissions of each role, in every team and for jobs without a team."""
 
-SCOPES: Mapping[Permission, TokenScope | None] = {
+SCOPES: Mapping[Permission, TokenScope] = {
     Permission.SEE_MARKET: TokenScope.READ,
     Permission.SEE_JOBS: TokenScope.READ,
     Permission.SEE_OUTPUT: TokenScope.READ,
@@ -144,9 +148,11 @@ SCOPES: Mapping[Permission, TokenScope | None] = {
     Permission.CHANGE_POLICIES: TokenScope.POLICIES,
     Permission.ANSWER_ADVICE: TokenScope.APPROVALS,
     Permission.FREEZE_STATEMENTS: TokenScope.STATEMENTS,  # a separate scope: freezing is permanent
-    Permission.ADMINISTER: None,  # only on the server itself: a stolen token must not create others
+    Permission.WATCH_PRICES: TokenScope.JOBS,
+    Permission.MAKE_OWN_TOKENS: TokenScope.PEOPLE,
+    Permission.ADMINISTER: TokenScope.PEOPLE,  # a separate scope: who steals such a token can make others
 }
-"""The scope that each permission requires of a token; None: no token suffices."""
+"""The scope that each permission requires of a token."""
 
 PERMISSION_TEXTS: Mapping[Permission, str] = {
     Permission.SEE_MARKET: "seeing prices and offers",
@@ -165,11 +171,15 @@ PERMISSION_TEXTS: Mapping[Permission, str] = {
     Permission.CHANGE_POLICIES: "changing policies",
     Permission.ANSWER_ADVICE: "answering advice",
     Permission.FREEZE_STATEMENTS: "freezing statements",
+    Permission.WATCH_PRICES: "watching prices",
+    Permission.MAKE_OWN_TOKENS: "making one's own tokens",
     Permission.ADMINISTER: "administering people, roles and tokens",
 }
 """Each permission as a message names it."""
 
-NOT_FOR_SERVICES = frozenset({TokenScope.APPROVALS, TokenScope.POLICIES, TokenScope.STATEMENTS, TokenScope.PURCHASES})
+NOT_FOR_SERVICES = frozenset(
+    {TokenScope.APPROVALS, TokenScope.POLICIES, TokenScope.STATEMENTS, TokenScope.PURCHASES, TokenScope.PEOPLE}
+)
 """Scopes that a token of a service account cannot have."""
 
 _NOT_FOR_MACHINES = frozenset(
@@ -178,6 +188,7 @@ _NOT_FOR_MACHINES = frozenset(
         Permission.APPROVE,
         Permission.CHANGE_POLICIES,
         Permission.FREEZE_STATEMENTS,
+        Permission.MAKE_OWN_TOKENS,
         Permission.ADMINISTER,
     }
 )

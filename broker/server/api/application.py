@@ -10,10 +10,10 @@ from typing import Any
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from fastapi.security import HTTPBearer
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from broker.app.documents import json_text
 from broker.app.service.health import Pulses
 from broker.app.service.metrics import PUBLIC_PATHS, ServiceResponder
 from broker.app.wiring import Broker
@@ -25,11 +25,13 @@ from broker.server.api.description import describe, extra_of, responses_of
 from broker.server.api.limits import RequestRate, UploadQuota, WrongTokens
 from broker.server.api.paths import CONTENTS
 from broker.server.api.problems import HttpProblem
-from broker.server.api.routes import OPENAPI, ROUTES, UPLOADS
+from broker.server.api.routes import OPENAPI, ROUTES, UPLOADS, DocumentResponse
 from broker.server.api.transport import Transport
 
 MAX_BODY = 1_000_000
 """The most bytes in a request's body."""
+_MIN_GZIP = 1_000  # bytes
+_INCOMPRESSIBLE = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream", "application/vnd.apache.parquet")
 _CONTENT_SUFFIX = "/{sha256}"  # the end of the routes that upload or download one file
 API_HEADERS = {
     b"cache-control": b"no-store",
@@ -56,6 +58,7 @@ def api(broker: Broker, service: ServiceResponder, wrong_tokens: WrongTokens, tr
         redirect_slashes=False,
     )
     problems.install(app)
+    app.add_middleware(GZipMiddleware, minimum_size=_MIN_GZIP, compresslevel=5, exclude_content_types=_INCOMPRESSIBLE)
     app.openapi = partial(describe, app)  # type: ignore[method-assign]  # FastAPI's way to change the document
     app.state.uploads = UploadQuota(broker.settings.serve.max_uploads)
     app.state.entry = EntryControl(broker, wrong_tokens, RequestRate(broker.settings.serve.requests_per_minute))
@@ -103,7 +106,7 @@ def _endpoint(endpoint: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(endpoint)
     def respond(**arguments: Any) -> Response:
         result = endpoint(**arguments)
-        return result if isinstance(result, Response) else Response(json_text(result), media_type="application/json")
+        return result if isinstance(result, Response) else DocumentResponse(result)
 
     return respond
 

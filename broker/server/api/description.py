@@ -1,5 +1,6 @@
 """What the OpenAPI document says of a route besides its parameters and its result: statuses, problems and examples."""
 
+import threading
 from typing import Any
 
 from fastapi import FastAPI
@@ -24,6 +25,7 @@ _PROBLEMS_OF_BODIES = {
     413: "The body is too large",
 }
 _PROBLEM = "#/components/responses/Problem"
+_describing = threading.Lock()
 
 
 def responses_of(route: ApiRoute) -> dict[int | str, dict[str, Any]]:
@@ -32,6 +34,10 @@ def responses_of(route: ApiRoute) -> dict[int | str, dict[str, Any]]:
     responses: dict[int | str, dict[str, Any]] = {
         status: {"model": HttpProblem, "description": text} for status, text in texts.items()
     }
+    if route.method == "GET" and route.document is not None:
+        responses[304] = {"description": "It is still as the `ETag` in `If-None-Match` says"}
+    if route.method == "PUT" and route.document is not None:
+        responses[201] = {"model": route.document, "description": "It is new"}
     if route.waits:
         responses[202] = {"model": route.document, "description": "It needs an approval first"}
     if route.media:
@@ -57,19 +63,20 @@ def extra_of(route: ApiRoute) -> dict[str, Any]:
 
 def describe(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document. Every problem refers to one response, which says of what media type it is."""
-    if app.openapi_schema is None:
-        document = FastAPI.openapi(app)
-        for operations in document["paths"].values():
-            for operation in operations.values():
-                for status, response in operation["responses"].items():
-                    if int(status) >= 400 and "application/json" in response["content"]:
-                        operation["responses"][status] = {"$ref": _PROBLEM, "description": response["description"]}
-        schema = {"$ref": "#/components/schemas/HttpProblem"}
-        document["components"]["responses"] = {
-            "Problem": {
-                "description": "A problem detail (RFC 9457)",
-                "content": {MEDIA_TYPE: {"schema": schema, "example": PROBLEM}},
-            }
-        }
+    with _describing:  # it is made once, whoever asks first
+        if app.openapi_schema is None:
+            _refer_to_problem(FastAPI.openapi(app))
     assert app.openapi_schema is not None
     return app.openapi_schema
+
+
+def _refer_to_problem(document: dict[str, Any]) -> None:
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    for responses in (operation["responses"] for operation in operations):
+        for status, response in responses.items():
+            if int(status) >= 400 and "application/json" in response["content"]:
+                responses[status] = {"$ref": _PROBLEM, "description": response["description"]}
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/HttpProblem"}, "example": PROBLEM}}
+    document["components"]["responses"] = {
+        "Problem": {"description": "A problem detail (RFC 9457)", "content": content}
+    }

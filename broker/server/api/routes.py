@@ -7,9 +7,11 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from hashlib import sha256
+from http import HTTPStatus
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +21,9 @@ from fastapi import Depends, Header, Query, Request
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, create_model
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.staticfiles import NotModifiedResponse
+from starlette.types import Receive, Scope, Send
 
 from broker.app.access.callers import Caller
 from broker.app.access.tokens import Entrant, authenticate
@@ -33,10 +38,11 @@ from broker.app.outside.skypilot_requests import answer_request
 from broker.app.outside.slurm_requests import SlurmRequest, admit_submission
 from broker.app.use_cases.changes import change
 from broker.app.use_cases.money import FocusForm, FocusVersion
+from broker.app.use_cases.pages import Cursor, Names, PageLimit, page_class, page_of
 from broker.app.use_cases.table import IN_QUERY, USE_CASES, UseCase
 from broker.app.wiring import Broker
 from broker.core.access.people import Permission
-from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput, NotAllowed, RetryLater
+from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput, NotAllowed, RetryLater, UnknownName
 from broker.core.events.views import JobView
 from broker.server.api import contents
 from broker.server.api.callers import By, bearer_of
@@ -242,25 +248,60 @@ def endpoint_of(row: UseCase) -> Callable[..., Any]:
             parameters.append(_in_query(parameter.name, kind, parameter.default))
         else:
             body += _flat(kind) if parameter.name in groups else [parameter.replace(annotation=kind)]
+    listing = row.listing
+    filters = ("limit", "cursor", *listing.filters) if listing else ()
+    for name in filters:
+        kind = {"limit": PageLimit, "cursor": Cursor}.get(name, Names)
+        parameters.append(_in_query(name, kind, None))
+    document = page_class(row.document) if listing else row.document
     if body:
         parameters.append(_parameter("body", _body_model(row.name, body)))
 
     def respond(**arguments: Any) -> Response:
         by, key, model = arguments.pop("by"), arguments.pop("key", ""), arguments.pop("body", None)
+        wanted = {name: arguments.pop(name) for name in filters}
         if model is not None:
             arguments |= {name: getattr(model, name) for name in type(model).model_fields}
             for name, kind in groups.items():
                 arguments[name] = kind(**{field.name: arguments.pop(field.name) for field in fields(kind)})
         if not row.action:
-            return Response(json_text(row.run(by, **arguments)), media_type="application/json")
+            status = HTTPStatus.CREATED if row.method == "PUT" and _is_new(row, by, arguments) else row.status
+            result = row.run(by, **arguments)
+            return DocumentResponse(page_of(document, result, listing, **wanted) if listing else result, status)
         answer = change(by, key, row.run, **arguments)
         headers = {"Idempotency-Replayed": "true"} if answer.replayed else {}
         return Response(answer.body, answer.status, headers, "application/json")
 
     respond.__name__, respond.__doc__ = row.name, row.run.__doc__
     respond.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # `inspect.signature` reads it
-    respond.__annotations__ = {"return": row.document}
+    respond.__annotations__ = {"return": document}
     return respond
+
+
+def _is_new(row: UseCase, by: Caller, arguments: Mapping[str, Any]) -> bool:
+    """Whether what a PUT sets is not there: what a GET of its path does not find."""
+    shown = next(other for other in USE_CASES if (other.method, other.path) == ("GET", row.path))
+    try:
+        shown.run(by, **{name: value for name, value in arguments.items() if f"{{{name}}}" in row.path})
+    except UnknownName:
+        return True
+    return False
+
+
+class DocumentResponse(Response):
+    """A document. To a GET whose ``If-None-Match`` has its ``ETag`` the answer is 304, without it."""
+
+    def __init__(self, document: object, status: int = 200) -> None:
+        super().__init__(json_text(document), status, media_type="application/json")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        known = Headers(scope=scope).get("if-none-match", "")
+        if scope["method"] == "GET":
+            self.headers["ETag"] = f'W/"{sha256(self.body).hexdigest()[:32]}"'  # weak: it may be sent compressed
+        if self.headers.get("ETag") in [tag.strip() for tag in known.split(",")]:
+            await NotModifiedResponse(self.headers)(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 def _parameter(name: str, kind: Any) -> Parameter:
@@ -325,8 +366,6 @@ def _pieces(file: Path, folder: TemporaryDirectory[str]) -> Iterator[bytes]:
 async def judge_skypilot(by: By, request: Request) -> Response:
     """SkyPilot's `admin_policy`: the task pinned to the offer that was judged, its money held. Status 400: a veto, in
     plain text, which SkyPilot shows to its user. Asked again about the same launch, nothing is held twice."""
-    from starlette.concurrency import run_in_threadpool
-
     body = (await request.body()).decode("utf-8", "replace")
     try:
         text = await run_in_threadpool(answer_request, by.broker, body, by=by.actor)

@@ -141,10 +141,13 @@ class AccessReader:
         return self._connection.scalar(select(IdentityRow.person).where(*is_same))
 
     def audit(
-        self, *, limit: int, person: str | None = None, subject: str | None = None
+        self, *, limit: int, person: str | None = None, subject: str | None = None, before: int | None = None
     ) -> Sequence[tuple[int, AuditRecord]]:
-        """The newest lines of the audit log that match all arguments, with their numbers, newest first."""
+        """The newest lines of the audit log that match all arguments, with their numbers, newest first. ``before``:
+        only those with a lower number."""
         query = select(AuditLogRow).order_by(AuditLogRow.number.desc()).limit(limit)
+        if before is not None:
+            query = query.where(AuditLogRow.number < before)
         filters = {"person": person, "subject": subject}
         query = query.where(
             *(getattr(AuditLogRow, column) == value for column, value in filters.items() if value is not None)

@@ -99,6 +99,17 @@ def test_what_a_session_may_not_do_it_cannot_grant(site: Site) -> None:
     assert program.ask(nothing["device_code"]).json() == {"error": "authorization_pending"}
 
 
+def test_no_login_administers_and_a_members_makes_own_tokens(site: Site) -> None:
+    clock = manual(site)
+    scopes = {}
+    for who in ("adam", "mia"):
+        codes = Program(site).begin("read people").json()
+        assert decide(site.of(who), codes, "grant").status_code == 200
+        clock.advance(INTERVAL)
+        scopes[who] = Program(site).ask(codes["device_code"]).json()["scope"]
+    assert scopes == {"adam": "read", "mia": "people read"}
+
+
 def test_a_person_disabled_meanwhile_gets_no_token(site: Site) -> None:
     program = Program(site)
     codes = program.begin().json()
