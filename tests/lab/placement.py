@@ -7,6 +7,7 @@ options and seed give the same document.
     python -m tests.lab.placement traces/ --work 48h --deadline 52h --deadline 70h
     python -m tests.lab.placement a.json b.json --changeover 2m --changeover 30m --starts 30 --per-window --json
     python -m tests.lab.placement h100/ --zones together --policies gpubroker,eager-next-region,omniscient
+    python -m tests.lab.placement traces/ --overlap --restore 3m --upload 0s
     python -m tests.lab.placement traces/ --history none --policies gpubroker,uniform-progress,levi,gepa,greedy
 """
 
@@ -26,9 +27,8 @@ from broker.cli.render.tables import Column, ValueColumn, cell_table_parts, tabl
 from broker.core.errors import InvalidInput
 from broker.placement.strategy.regimes import prior_from
 from tests.lab import command
-from tests.lab.strategies import POLICIES
 from tests.lab.traces import TracePrices
-from tests.lab.windows import DEFAULT_POLICIES, OMNISCIENT, PlacementCell, Request, measure
+from tests.lab.windows import CAN_OVERLAP, DEFAULT_POLICIES, NAMES, OMNISCIENT, OVERLAP, PlacementCell, Request, measure
 
 _NOTE = "Mean cost over mean optimum; the optimum knows the whole window in advance. Bold: lowest of the row."
 _MOST_ROWS = 60
@@ -47,9 +47,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=7, help="of the choice of windows")
     parser.add_argument("--from-part", "--from", type=float, default=0.5, help="fraction of the trace that is history")
     parser.add_argument("--to-part", "--to", type=float, default=1.0, help="fraction of the trace where windows end")
+    parser.add_argument("--policies", type=command.names, default=DEFAULT_POLICIES, help=", ".join(NAMES))
     parser.add_argument(
-        "--policies", type=command.names, default=DEFAULT_POLICIES, help=", ".join((*POLICIES, OMNISCIENT))
+        "--overlap",
+        action="store_true",
+        help=f"also {', '.join(CAN_OVERLAP)} that may boot spot beside working on-demand, both paid",
     )
+    parser.add_argument("--restore", type=command.seconds, help="part of the changeover after boot; default: a quarter")
+    parser.add_argument("--upload", type=command.seconds, default=0.0, help="on-demand's last checkpoint; default: 0s")
     parser.add_argument("--zones", choices=["apart", "together"], default="apart", help="may a job move between pools?")
     parser.add_argument("--history", choices=["all", "none"], default="all", help="what strategies learn from")
     parser.add_argument("--prior", type=Path, metavar="FILE", help="instead of broker/placement/strategy/prior.toml")
@@ -62,12 +67,13 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if not (traces := [*given.paths, *given.traces]):
         raise InvalidInput("expected traces", where="TRACE", hint="python -m tests.lab.placement FOLDER")
+    overlap = [policy + OVERLAP for policy in given.policies if given.overlap and policy in CAN_OVERLAP]
     request = Request(
         traces=traces,
         work=given.work,
         deadlines=tuple(dict.fromkeys(given.deadline or [60 * 3600.0])),
         changeovers=tuple(dict.fromkeys(given.changeover or [720.0])),
-        policies=given.policies,
+        policies=tuple(dict.fromkeys([*given.policies, *overlap])),
         starts=given.starts,
         seed=given.seed,
         from_fraction=given.from_part,
@@ -75,6 +81,8 @@ def main(arguments: Sequence[str]) -> int:
         together=given.zones == "together",
         history=given.history == "all",
         prior=prior_from(tomllib.loads(given.prior.read_text())) if given.prior else None,
+        restore=given.restore,
+        upload=given.upload,
         zones=tuple(given.pool),
         prices=TracePrices(given.on_demand_price, given.spot_price, given.gang),
     )

@@ -3,6 +3,8 @@
 - At the start of tick i the strategy sees availability and prices of tick i and all before, nothing later.
 - Starting spot or on-demand from idle, changing between them, or between pools costs a changeover of billed time
   without progress. A spot machine is lost at the start of a tick in which its pool has no capacity; progress is kept.
+- A handover: on-demand works on while the spot machine boots beside it, both billed, until it stops to write the
+  checkpoint. Booted, the spot machine restores alone. If it is lost first, on-demand goes on.
 - Billing is by the second; the tick in which the job finishes is pro-rated.
 """
 
@@ -88,7 +90,8 @@ class ReplayStep:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOutcome:
-    """The result of a window, in USD and seconds. ``finish`` None: the deadline was missed."""
+    """The result of a window, in USD and seconds. ``finish`` None: the deadline was missed. ``billed_seconds``: of both
+    machines during a handover; a spot machine lost before it took over is no interruption."""
 
     cost: float
     finish: float | None
@@ -115,33 +118,49 @@ def replay(
     tick = 0
     while (elapsed := tick * gap) < task.deadline - EPSILON:
         here = spot[start + tick]
-        if mode is Mode.SPOT and pool not in here:
-            mode, pool, changeover = Mode.IDLE, None, 0.0
-            interruptions += 1
+        if pool is not None and pool not in here:
+            interruptions += mode is Mode.SPOT
+            mode, pool, changeover = (Mode.IDLE if mode is Mode.SPOT else Mode.ON_DEMAND), None, 0.0
         now = Situation(elapsed, work, mode, pool, changeover, here, on_demand_price)
         decision = session.decide(now)
         if log is not None:
             log.append(ReplayStep(start + tick, now, decision))
         if decision.mode is not mode or decision.pool != pool:
-            moves += mode is not Mode.IDLE
+            changeover = _changeover(task, now, decision)
+            moves += mode is not Mode.IDLE and (mode, decision.mode) != (Mode.BOTH, Mode.ON_DEMAND)
             mode, pool = decision.mode, decision.pool
-            changeover = task.changeover if mode is not Mode.IDLE else 0.0
-        if mode is not Mode.IDLE:
-            if mode is Mode.SPOT:
-                if pool is None or pool not in here:
-                    raise ValueError(f"tick {start + tick}: the strategy chose {pool!r}, which has no capacity")
-                price = here[pool]
-            else:
-                price = on_demand_price
-            used = min(gap, changeover + work)
-            cost += price * used / HOUR
+        rest = gap
+        if mode is Mode.BOTH and task.handover and pool is not None:
+            worked = min(max(changeover - task.handover.upload, 0.0), gap, work)
+            used = worked if worked >= work else min(changeover, gap)
+            cost += (here[pool] + on_demand_price) * used / HOUR
+            billed_seconds += 2 * used
+            on_demand_seconds += used
+            work, rest, changeover = work - worked, gap - used, changeover - used
+            if changeover <= EPSILON:
+                mode, changeover = Mode.SPOT, task.handover.restore
+        if mode in (Mode.SPOT, Mode.ON_DEMAND) and work > EPSILON:
+            used = min(rest, changeover + work)
+            cost += (on_demand_price if pool is None else here[pool]) * used / HOUR
             billed_seconds += used
             on_demand_seconds += used if mode is Mode.ON_DEMAND else 0.0
             work -= max(used - changeover, 0.0)
-            if work <= EPSILON:
-                finish = elapsed + used
-                late = finish > task.deadline + EPSILON
-                return ReplayOutcome(cost, finish, late, interruptions, moves, on_demand_seconds, billed_seconds)
-            changeover = max(changeover - gap, 0.0)
+            rest, changeover = rest - used, max(changeover - used, 0.0)
+        if work <= EPSILON:
+            finish = elapsed + gap - rest
+            late = finish > task.deadline + EPSILON
+            return ReplayOutcome(cost, finish, late, interruptions, moves, on_demand_seconds, billed_seconds)
         tick += 1
     return ReplayOutcome(cost, None, True, interruptions, moves, on_demand_seconds, billed_seconds)
+
+
+def _changeover(task: StrategyTask, now: Situation, decision: StrategyDecision) -> float:
+    """Seconds that the machine of a new ``decision`` boots; raises ValueError if it cannot be had."""
+    if decision.mode in (Mode.SPOT, Mode.BOTH) and decision.pool not in now.spot:
+        raise ValueError(f"after {now.elapsed:g} s the strategy chose {decision.pool!r}, which has no capacity")
+    if decision.mode is Mode.BOTH:
+        if task.handover is None or now.mode is not Mode.ON_DEMAND or now.changeover_left > 0:
+            raise ValueError(f"after {now.elapsed:g} s the strategy chose a handover, which needs on-demand at work")
+        return task.handover.boot
+    needs_none = now.mode is Mode.BOTH and decision.mode is Mode.ON_DEMAND
+    return 0.0 if needs_none or decision.mode is Mode.IDLE else task.changeover

@@ -1,13 +1,14 @@
 """The yardstick: exact on small cases, and never above any policy."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategyTask
+from broker.placement.strategy.situation import Handover, Mode, Situation, StrategyDecision, StrategyTask
 from tests.counts import FULL
 from tests.lab.optimum import optimum
 from tests.lab.replay import PoolRecord, ReplayMarket, replay
@@ -22,7 +23,10 @@ class Script:
 
     def decide(self, now: Situation) -> StrategyDecision:
         decision = next(self.decisions)
-        if decision.mode is Mode.SPOT and decision.pool not in now.spot:
+        if decision.pool is not None and decision.pool not in now.spot:
+            raise LookupError
+        starts_both = decision.mode is Mode.BOTH and (now.mode, now.pool) != (Mode.BOTH, decision.pool)
+        if starts_both and (now.mode is not Mode.ON_DEMAND or now.changeover_left > 0):
             raise LookupError
         return decision
 
@@ -34,6 +38,7 @@ def brute_force(market: ReplayMarket, task: StrategyTask) -> float:
         StrategyDecision(Mode.IDLE),
         StrategyDecision(Mode.ON_DEMAND),
         *(StrategyDecision(Mode.SPOT, p.name) for p in market.pools),
+        *(StrategyDecision(Mode.BOTH, p.name) for p in market.pools if task.handover),
     ]
     best = math.inf
     for decisions in product(choices, repeat=ticks):
@@ -50,7 +55,7 @@ def brute_force(market: ReplayMarket, task: StrategyTask) -> float:
 def small(draw: st.DrawFn, most_ticks: int = 6) -> tuple[ReplayMarket, StrategyTask]:
     ticks = draw(st.integers(2, most_ticks))
     gap = draw(st.sampled_from([10, 12, 15]))
-    names = ("a", "b") if ticks <= 5 and draw(st.booleans()) else ("a",)
+    names = ("a", "b") if ticks <= 4 and draw(st.booleans()) else ("a",)
     pools = tuple(
         PoolRecord(
             name,
@@ -63,7 +68,10 @@ def small(draw: st.DrawFn, most_ticks: int = 6) -> tuple[ReplayMarket, StrategyT
     changeover = draw(st.integers(0, 2 * gap))
     deadline = draw(st.integers((ticks - 1) * gap + 1, ticks * gap))
     work = draw(st.integers(1, deadline))
-    return ReplayMarket("small", "small", gap, pools), StrategyTask(work, deadline, changeover, gap)
+    boot = draw(st.integers(0, 2 * gap))
+    handover = Handover(boot, draw(st.integers(0, gap)), draw(st.integers(0, boot)))
+    task = StrategyTask(work, deadline, changeover, gap, draw(st.sampled_from([None, handover])))
+    return ReplayMarket("small", "small", gap, pools), task
 
 
 @settings(max_examples=60 if FULL else 10, deadline=None)
@@ -71,6 +79,7 @@ def small(draw: st.DrawFn, most_ticks: int = 6) -> tuple[ReplayMarket, StrategyT
 def test_agrees_with_brute_force(case: tuple[ReplayMarket, StrategyTask]) -> None:
     market, task = case
     assert optimum(market, 0, task) == pytest.approx(brute_force(market, task), rel=1e-9)
+    assert optimum(market, 0, task) <= optimum(market, 0, replace(task, handover=None)) + 1e-9
 
 
 @settings(max_examples=60 if FULL else 10, deadline=None)

@@ -68,6 +68,17 @@ def test_the_document(request_: Request, capsys: pytest.CaptureFixture[str]) -> 
     assert printed(capsys, "--traces", request_.traces[0], *QUICK, *options) == found
 
 
+def test_policies_that_may_overlap_are_measured_beside_those_that_may_not(
+    request_: Request, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--policies", "uniform-progress,greedy,omniscient", "--overlap", "--pool", "east")
+    cells = printed(capsys, request_.traces[0], *QUICK, *options, "--restore", "3m", "--upload", "1m")["cells"]
+    ratio = {cell["policy"]: cell["ratio_mean"] for cell in cells}
+    names = ["uniform-progress", "greedy", "omniscient", "uniform-progress-overlap", "omniscient-overlap"]
+    assert list(ratio) == names
+    assert ratio["omniscient-overlap"] < 1 <= ratio["uniform-progress"] != ratio["uniform-progress-overlap"]
+
+
 @pytest.mark.parametrize("history", [True, False])
 def test_without_history_nothing_before_a_window_counts(request_: Request, history: bool) -> None:
     asked = replace(request_, policies=("gpubroker",), deadlines=[10 * HOUR], history=history)
@@ -85,6 +96,9 @@ def test_without_history_nothing_before_a_window_counts(request_: Request, histo
         ({"deadlines": [7 * HOUR]}, "a deadline of 7 h is shorter than the work, 8 h"),
         ({"changeovers": [3 * HOUR]}, "longer than the slack, 2 h"),
         ({"changeovers": [0.0]}, "above 0"),
+        ({"restore": 721.0}, "a restore and a boot"),
+        ({"upload": 541.0}, "a restore and a boot"),
+        ({"upload": float("inf")}, "finite"),
         ({"work": 0.0}, "work must be positive"),
         ({"work": float("nan")}, "finite"),
         ({"starts": 0}, "at least one start"),

@@ -18,7 +18,7 @@ from statistics import fmean
 from broker.core.errors import InvalidInput, UnknownName
 from broker.economics.units import quantile
 from broker.placement.strategy.regimes import Regimes
-from broker.placement.strategy.situation import StrategyTask
+from broker.placement.strategy.situation import Handover, StrategyTask
 from tests.lab.command import Progress
 from tests.lab.optimum import optimum
 from tests.lab.replay import HOUR, ReplayMarket, ReplayOutcome, replay
@@ -26,6 +26,10 @@ from tests.lab.strategies import POLICIES, Preparation
 from tests.lab.traces import TracePrices, read_markets
 
 OMNISCIENT = "omniscient"
+OVERLAP = "-overlap"
+CAN_OVERLAP = ("gpubroker", "uniform-progress", OMNISCIENT)
+"""Policies that, as ``gpubroker-overlap``, may boot a spot machine beside the working on-demand one."""
+NAMES = (*POLICIES, OMNISCIENT, *(policy + OVERLAP for policy in CAN_OVERLAP))
 DEFAULT_POLICIES = ("gpubroker", "uniform-progress", "greedy", "on-demand", OMNISCIENT)
 
 _MOST_STATES = 2e10  # minutes for each window
@@ -102,9 +106,9 @@ class Request:
     """The replay to run. Durations in seconds.
 
     ``traces``: files or folders. ``together``: the pools of a family are zones that one job may choose between.
-    ``history``: whether strategies learn from what is before a window's start. ``prior``: what they
-    start from, instead of the shipped one. ``zones``: only pools of these names.
-    ``starts``: windows per pool, fewer if the trace is too short.
+    ``history``: whether strategies learn from what is before a window's start. ``prior``: what they start from, instead
+    of the shipped one. ``restore``, None for a quarter of the changeover, and ``upload``: of a handover. ``zones``:
+    only these pools. ``starts``: windows per pool, fewer if the trace is too short.
     """
 
     traces: Sequence[Path]
@@ -119,6 +123,8 @@ class Request:
     together: bool = False
     history: bool = True
     prior: Regimes | None = None
+    restore: float | None = None
+    upload: float = 0.0
     zones: Sequence[str] = ()
     prices: TracePrices = field(default_factory=TracePrices)
 
@@ -176,18 +182,27 @@ def _replay_start(request: Request, markets: Sequence[ReplayMarket], start: int)
     longest = max(request.deadlines)
     preparation = Preparation(markets, start, request.history, request.prior)
     windows: list[tuple[Key, Window]] = []
-    for market, changeover, deadline in product(markets, request.changeovers, request.deadlines):
-        task = StrategyTask(request.work, deadline, changeover, market.gap_seconds)
-        best = optimum(market, start, task)
-        for policy in request.policies:
-            key = (market.family, market.name, deadline, changeover, policy)
-            if policy == OMNISCIENT:
-                windows.append((key, Window(start, best, best, None)))
+    for market, changeover in product(markets, request.changeovers):
+        tasks = [StrategyTask(request.work, deadline, changeover, market.gap_seconds) for deadline in request.deadlines]
+        best = {task: optimum(market, start, task) for task in tasks}
+        for policy, task in product(request.policies, tasks):
+            key = (market.family, market.name, task.deadline, changeover, policy)
+            least, strategy = best[task], policy.removesuffix(OVERLAP)
+            if policy.endswith(OVERLAP):
+                task = replace(task, handover=_handover(request, changeover))
+            if strategy == OMNISCIENT:
+                cost = optimum(market, start, task) if task.handover else least
+                windows.append((key, Window(start, least, cost, None)))
                 continue
-            session = POLICIES[policy](preparation, market, task, replace(task, deadline=longest))
+            session = POLICIES[strategy](preparation, market, task, replace(task, deadline=longest))
             outcome = replay(market, start, task, session)
-            windows.append((key, Window(start, best, outcome.cost, outcome)))
+            windows.append((key, Window(start, least, outcome.cost, outcome)))
     return windows
+
+
+def _handover(request: Request, changeover: float) -> Handover:
+    restore = float(changeover // 4) if request.restore is None else request.restore
+    return Handover(changeover - restore, restore, request.upload)
 
 
 def _families(request: Request) -> Families:
@@ -235,7 +250,9 @@ def _refuse_too_fine(request: Request, markets: Sequence[ReplayMarket]) -> None:
     gap, deadline = markets[0].gap_seconds, max(request.deadlines)
     machines = max(len(market.pools) for market in markets) + 1
     for changeover in request.changeovers:
-        step = math.gcd(round(gap), math.floor(changeover))
+        handover = _handover(request, changeover)
+        stopped = math.floor(handover.upload + handover.restore) if OMNISCIENT + OVERLAP in request.policies else 0
+        step = math.gcd(round(gap), math.floor(changeover), stopped)
         each_tick = machines * (deadline - request.work) / step
         if deadline / gap * each_tick > _MOST_STATES or changeover / gap * each_tick > _MOST_KEPT:
             raise InvalidInput(
@@ -248,8 +265,8 @@ def _refuse_too_fine(request: Request, markets: Sequence[ReplayMarket]) -> None:
 def _check(request: Request) -> None:
     """Raises `InvalidInput` or `UnknownName` for a request that cannot be replayed on any market."""
     for policy in request.policies:
-        if policy != OMNISCIENT and policy not in POLICIES:
-            raise UnknownName("policy", policy, [*POLICIES, OMNISCIENT], where="--policies")
+        if policy not in NAMES:
+            raise UnknownName("policy", policy, NAMES, where="--policies")
     for option, values in (
         ("--policies", request.policies),
         ("--deadline", request.deadlines),
@@ -275,7 +292,7 @@ def _check(request: Request) -> None:
 
 def _check_numbers(request: Request) -> None:
     """Each number by itself."""
-    numbers = (request.work, *request.deadlines, *request.changeovers)
+    numbers = (request.work, *request.deadlines, *request.changeovers, request.restore or 0.0, request.upload)
     if not all(math.isfinite(number) for number in numbers):
         raise InvalidInput("work, deadlines and changeovers must be finite")
     if request.work <= 0:
@@ -291,4 +308,11 @@ def _check_numbers(request: Request) -> None:
             f"expected a changeover above 0, found {min(request.changeovers):g} s",
             where="--changeover",
             hint="boot and restore take time on every cloud; 12m is usual, 1s is negligible",
+        )
+    handovers = [_handover(request, changeover) for changeover in request.changeovers]
+    if not all(0 <= each.upload <= each.boot and each.restore >= 0 for each in handovers):
+        raise InvalidInput(
+            "expected a changeover of a restore and a boot, which is at least as long as the upload",
+            where="--restore, --upload",
+            hint="--changeover 12m --restore 3m --upload 1m",
         )

@@ -18,22 +18,40 @@ EPSILON = 1e-6
 
 
 class Mode(StrEnum):
-    """The capacity that the job pays for."""
+    """The capacity that the job pays for. ``BOTH``: it works on-demand while a spot machine boots to take over."""
 
     IDLE = "idle"
     SPOT = "spot"
     ON_DEMAND = "on_demand"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """A move from on-demand at work to a spot machine that boots beside it for ``boot``, both paid. Then on-demand ends
+    and spot restores for ``restore``. In the last ``upload`` of the boot, on-demand does not work but writes a
+    checkpoint. In seconds."""
+
+    boot: float
+    restore: float
+    upload: float = 0.0
+
+    def stopped(self, left: float, seconds: float) -> float:
+        """How many of the next ``seconds`` do no work, with ``left`` seconds of the boot to go."""
+        return max(min(left + self.restore, seconds) - max(left - self.upload, 0.0), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyTask:
     """The job as a strategy sees it: ``work`` on the reference machine, ``deadline`` after its start, ``changeover``
-    for every start or move, and ``tick``, how long a decision binds. All in seconds."""
+    for every start or move, and ``tick``, how long a decision binds. All in seconds. ``handover``: how on-demand may
+    hand over to spot without a stop; None if it may not."""
 
     work: float
     deadline: float
     changeover: float
     tick: float
+    handover: Handover | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +59,8 @@ class Situation:
     """All that is known at the start of a tick.
 
     ``spot``: price by pool with capacity now; other pools have none. A job whose machine was lost is idle.
-    ``changeover_left``: seconds until the current machine makes progress.
+    ``changeover_left``: seconds until the current machine makes progress; in `Mode.BOTH`, where ``pool`` is the spot
+    machine's, until that has booted. If it is lost there, the job is on-demand at work.
     """
 
     elapsed: float
@@ -55,7 +74,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class StrategyDecision:
-    """The action until the next tick. ``pool`` is set for spot only. ``why``: for display and decision logs."""
+    """The action until the next tick. ``pool``: of spot and both only. ``why``: for display and decision logs."""
 
     mode: Mode
     pool: str | None = None
@@ -85,7 +104,8 @@ def cheapest(spot: Mapping[str, float]) -> str | None:
 # - a start on spot, or a move to it, needs R ≥ C + 2d: the boot may be wasted (d), then on-demand boots (d);
 # - waiting one more tick needs R ≥ C + 2d now and R − tick ≥ C + d, so that on-demand still makes it afterwards;
 # - otherwise an idle job goes on-demand, and stays there to the end because R − C never grows;
-# - a working machine may always be kept: its slack was checked when it was taken.
+# - a working machine may always be kept: its slack was checked when it was taken;
+# - a handover to spot needs R ≥ C + restore + upload + d: spot may be lost as soon as it has taken over.
 
 
 def may_start_spot(task: StrategyTask, now: Situation) -> bool:
@@ -99,11 +119,30 @@ def may_wait(task: StrategyTask, now: Situation) -> bool:
     return spare >= 2 * task.changeover - EPSILON and spare - task.tick >= task.changeover - EPSILON
 
 
+def may_hand_over(task: StrategyTask, now: Situation) -> bool:
+    """Whether a spot machine may boot, or go on booting, beside the on-demand machine at work."""
+    if (handover := task.handover) is None:
+        return False
+    if now.mode is Mode.BOTH:
+        upload = min(handover.upload, now.changeover_left)
+    elif now.mode is Mode.ON_DEMAND and now.changeover_left <= 0 and now.work_left > handover.boot + task.tick:
+        upload = handover.upload
+    else:
+        return False
+    return slack(task, now) >= task.changeover + handover.restore + upload - EPSILON
+
+
 def keep_deadline(task: StrategyTask, now: Situation, decision: StrategyDecision) -> StrategyDecision:
     """The strategy's ``decision`` if it is safe and possible, else the nearest safe decision. Never raises."""
     if decision.mode is Mode.ON_DEMAND:
         return decision
-    if decision.mode is Mode.SPOT and decision.pool in now.spot:
+    if decision.mode is Mode.BOTH:
+        is_same = now.mode is not Mode.BOTH or decision.pool == now.pool
+        if is_same and decision.pool in now.spot and may_hand_over(task, now):
+            return decision
+        if now.mode is not Mode.SPOT:
+            return StrategyDecision(Mode.ON_DEMAND, why="safety net: no time to hand over")
+    elif decision.mode is Mode.SPOT and decision.pool in now.spot:
         if now.mode is Mode.SPOT and decision.pool == now.pool:
             return decision
         if may_start_spot(task, now):
@@ -123,7 +162,8 @@ class UniformProgress:
     """Keep progress on the line from (0, 0) to (deadline, work); spot whenever it is free to take.
 
     Idle: spot if available, else on-demand when behind the line, else wait. On-demand: stay until ahead of the line by
-    two changeovers, then take spot as soon as it appears. A working spot machine is never left.
+    two changeovers, then take spot as soon as it appears; with a handover it need not be ahead. A working spot machine
+    is never left.
     """
 
     task: StrategyTask
@@ -137,7 +177,11 @@ class UniformProgress:
         progress = task.work - now.work_left
         if now.mode is Mode.SPOT and now.pool in now.spot:
             return StrategyDecision(Mode.SPOT, now.pool, why="never leave a working spot machine")
+        if now.mode is Mode.BOTH:
+            return StrategyDecision(Mode.BOTH, now.pool, why="spot boots to take over")
         if now.mode is Mode.ON_DEMAND:
+            if now.spot and progress >= now.elapsed * pace - EPSILON and may_hand_over(task, now):
+                return StrategyDecision(Mode.BOTH, cheapest(now.spot), why="spot is there to take over")
             is_ahead = progress >= (now.elapsed + 2 * task.changeover) * pace - EPSILON
             return (take_spot(now) if is_ahead else None) or StrategyDecision(Mode.ON_DEMAND, why="catch up")
         if progress < now.elapsed * pace - EPSILON:

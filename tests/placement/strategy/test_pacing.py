@@ -1,8 +1,10 @@
 """Strategies without a model, on windows worked out by hand. Hours, a tick of one hour, prices 3 and 1."""
 
+from dataclasses import replace
+
 import pytest
 
-from broker.placement.strategy.situation import StrategySession, StrategyTask, UniformProgress
+from broker.placement.strategy.situation import Handover, StrategySession, StrategyTask, UniformProgress
 from tests.lab.replay import PoolRecord, ReplayMarket, ReplayOutcome, ReplayStep, replay
 from tests.lab.strategies import Gepa, Levi, OnDemandOnly
 
@@ -50,6 +52,14 @@ def test_uniform_progress_does_not_leave_on_demand_one_changeover_ahead() -> Non
     outcome, modes = run("00111111", UniformProgress(job), job)
     assert modes == "ioooss"
     assert outcome.cost == pytest.approx(3 * 3 + 1.6)
+
+
+def test_uniform_progress_hands_over_to_spot_as_soon_as_it_is_on_the_line() -> None:
+    # As above, but at 3 spot boots for 0.2 beside on-demand and restores for 0.1: 2.6 done at 4.
+    job = replace(task(4, 8, 0.3), handover=Handover(0.2 * HOUR, 0.1 * HOUR))
+    outcome, modes = run("00111111", UniformProgress(job), job)
+    assert modes == "ioobss"
+    assert outcome.cost == pytest.approx(2.2 * 3 + 2.4)
 
 
 def test_uniform_progress_takes_spot_at_once_and_is_idle_after_a_loss_when_ahead() -> None:

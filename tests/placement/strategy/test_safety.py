@@ -1,6 +1,6 @@
 """The safety net holds whatever a strategy wishes and whatever the market does."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import pytest
@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.placement.strategy.situation import (
+    Handover,
     Mode,
     Situation,
     StrategyDecision,
@@ -30,7 +31,7 @@ class Erratic:
 
     def decide(self, now: Situation) -> StrategyDecision:
         mode = self.dice.choice(list(Mode))
-        pool = self.dice.choice(["a", "b", "nowhere"]) if mode is Mode.SPOT else None
+        pool = self.dice.choice(["a", "b", "nowhere"]) if mode in (Mode.SPOT, Mode.BOTH) else None
         return keep_deadline(self.task, now, StrategyDecision(mode, pool))
 
 
@@ -55,7 +56,9 @@ def windows(draw: st.DrawFn) -> tuple[ReplayMarket, StrategyTask]:
     changeover = draw(st.one_of(st.just(0.0), st.floats(0, room / 4), st.just(market.gap_seconds)))
     work = draw(st.floats(1, room - changeover - 1))
     deadline = draw(st.one_of(st.just(work + changeover), st.floats(work + changeover, room)))
-    return market, StrategyTask(work, deadline, changeover, market.gap_seconds)
+    boot = draw(st.floats(0, room / 4))
+    handover = Handover(boot, draw(st.floats(0, room / 4)), draw(st.floats(0, boot)))
+    return market, StrategyTask(work, deadline, changeover, market.gap_seconds, draw(st.sampled_from([None, handover])))
 
 
 @pytest.mark.parametrize(
@@ -75,6 +78,33 @@ def test_the_rules_edges(spare: float, mode: Mode, wish: Mode, gets: Mode) -> No
     task = StrategyTask(work=1000, deadline=1000 + spare, changeover=100, tick=300)
     now = Situation(0.0, 1000, mode, "a" if mode is Mode.SPOT else None, 0.0, {"a": 1.0}, 3.0)
     assert keep_deadline(task, now, StrategyDecision(wish, "a" if wish is Mode.SPOT else None)).mode is gets
+
+
+@pytest.mark.parametrize(
+    ("spare", "mode", "left", "gets"),
+    [
+        (160, Mode.ON_DEMAND, 0, Mode.BOTH),  # a changeover, a restore and an upload to spare
+        (159, Mode.ON_DEMAND, 0, Mode.ON_DEMAND),
+        (400, Mode.ON_DEMAND, 1, Mode.ON_DEMAND),  # nothing to hand over yet
+        (150, Mode.BOTH, 10, Mode.BOTH),  # half of the upload is done
+        (149, Mode.BOTH, 10, Mode.ON_DEMAND),
+        (400, Mode.IDLE, 0, Mode.ON_DEMAND),
+        (400, Mode.SPOT, 0, Mode.SPOT),
+    ],
+)
+def test_the_edges_of_a_handover(spare: float, mode: Mode, left: float, gets: Mode) -> None:
+    task = StrategyTask(1000, 1000 + spare, changeover=100, tick=300, handover=Handover(60, 40, 20))
+    now = Situation(0.0, 1000, mode, "a" if mode in (Mode.SPOT, Mode.BOTH) else None, left, {"a": 1.0, "b": 1.0}, 3.0)
+    assert keep_deadline(task, now, StrategyDecision(Mode.BOTH, "a")).mode is gets
+    assert keep_deadline(replace(task, handover=None), now, StrategyDecision(Mode.BOTH, "a")).mode is not Mode.BOTH
+    assert keep_deadline(task, replace(now, work_left=360), StrategyDecision(Mode.BOTH, "c")).mode is not Mode.BOTH
+
+
+def test_no_handover_begins_that_the_work_would_not_outlast_by_a_tick() -> None:
+    task = StrategyTask(1000, 9000, changeover=100, tick=300, handover=Handover(60, 40))
+    for work_left, gets in (361, Mode.BOTH), (360, Mode.ON_DEMAND):
+        now = Situation(0.0, work_left, Mode.ON_DEMAND, None, 0.0, {"a": 1.0}, 3.0)
+        assert keep_deadline(task, now, StrategyDecision(Mode.BOTH, "a")).mode is gets
 
 
 @given(windows(), st.integers(0, 10**6))
@@ -97,5 +127,6 @@ def test_no_baseline_misses_a_deadline(window: tuple[ReplayMarket, StrategyTask]
 def test_billed_time_is_work_plus_changeovers_at_most_one_per_start(window: tuple[ReplayMarket, StrategyTask]) -> None:
     market, task = window
     outcome = replay(market, 0, task, UniformProgress(task))
-    starts = 1 + outcome.moves + outcome.interruptions
-    assert task.work - 1e-3 <= outcome.billed_seconds <= task.work + starts * task.changeover + 1e-3
+    starts, handover = 1 + outcome.moves + outcome.interruptions, task.handover or Handover(0, 0)
+    most = task.changeover + handover.boot + handover.restore + handover.upload
+    assert task.work - 1e-3 <= outcome.billed_seconds <= task.work + starts * most + 1e-3
