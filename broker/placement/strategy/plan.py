@@ -7,12 +7,14 @@ an infinite price.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from broker.placement.strategy.regimes import HOUR, Floats
+from broker.placement.strategy.situation import Handover
 
 Floats32 = NDArray[np.float32]
 STEP = 600.0
@@ -39,19 +41,21 @@ class PlanTerms:
     spot_price: float
     on_demand_price: float
     loss: float = 0.0
+    handover: Handover | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ValueTable:
     """``value[t, slack, machine, state]`` in USD at time left ``t · step``.
 
-    Machines: 0 idle, then spot and then on-demand with each of ``boots`` (seconds of changeover left). States: down
-    then up, each by age band and, fastest, by regime.
+    Machines: 0 idle, then spot and then on-demand with each of ``boots`` (seconds of changeover left), then both with
+    each of ``overlaps`` (seconds of boot left). States: down then up, each by age band and, fastest, by regime.
     """
 
     terms: PlanTerms
     slacks: Floats
     boots: tuple[float, ...]
+    overlaps: tuple[float, ...]
     value: Floats32
 
     def ahead(self, mix: Floats32, left: float, spare: float, machine: int) -> float:
@@ -81,10 +85,12 @@ def solve(chain: Floats, terms: PlanTerms) -> ValueTable:
     boot_steps = max(math.ceil(terms.changeover / terms.step), 1)
     boots = tuple(max(terms.changeover - terms.step * i, 0.0) for i in range(boot_steps + 1))
     steps = math.ceil(terms.horizon / terms.step - 1e-9)
-    machines = 1 + 2 * boot_steps
+    overlap_steps = _overlap_steps(terms, boots[1:])
+    machines = 1 + 2 * boot_steps + len(overlap_steps)
     slacks = _slack_grid(terms, MAX_BYTES // ((steps + 1) * machines * len(chain) * 4))
-    slack_amounts = (terms.step, *(min(boot, terms.step) for boot in boots))
-    plan_ahead = _PlanAhead(terms, slacks, boots, {amount: _spend(slacks, amount) for amount in slack_amounts})
+    slack_amounts = (terms.step, *(min(boot, terms.step) for boot in boots), *(each.spent for each in overlap_steps))
+    spent = {amount: _spend(slacks, amount) for amount in slack_amounts}
+    plan_ahead = _PlanAhead(terms, slacks, boots, spent, overlap_steps)
     value = np.zeros((steps + 1, len(slacks), machines, len(chain)), dtype=np.float32)
     chain_t = np.ascontiguousarray(chain.T, dtype=np.float32)
     for t in range(1, steps + 1):
@@ -93,9 +99,45 @@ def solve(chain: Floats, terms: PlanTerms) -> ValueTable:
             spot = slice(1, 1 + boot_steps)
             previous = previous.copy()
             previous[:, spot] += terms.loss * (previous[:, :1] - previous[:, spot])
+            both, at_work = slice(1 + 2 * boot_steps, None), slice(2 * boot_steps, 1 + 2 * boot_steps)
+            previous[:, both] += terms.loss * (previous[:, at_work] - previous[:, both])
         expected = _multiply(previous.reshape(-1, len(chain)), chain_t).reshape(previous.shape)
         plan_ahead.fill(value[t], expected, np.maximum(t * terms.step - slacks, 0.0))
-    return ValueTable(terms, slacks, boots[1:], value)
+    return ValueTable(terms, slacks, boots[1:], tuple(each.left for each in overlap_steps), value)
+
+
+@dataclass(frozen=True, slots=True)
+class _OverlapStep:
+    """A step with both machines, ``left`` seconds of boot to go: the slack that the safety net asks for, the slack
+    spent, the USD paid, and the machine of the next step."""
+
+    left: float
+    least: float
+    spent: float
+    paid: float
+    machine: int
+
+
+def _overlap_steps(terms: PlanTerms, boots: Sequence[float]) -> list[_OverlapStep]:
+    if (handover := terms.handover) is None:
+        return []
+    step, overlap_steps = terms.step, list[_OverlapStep]()
+    for i in range(max(math.ceil(handover.boot / step - 1e-9), 1)):
+        left = handover.boot - i * step
+        least = terms.changeover + handover.restore + min(handover.upload, left)
+        spent, machine = handover.stopped(left, step), 2 + 2 * len(boots) + i
+        if left <= step:
+            to_restore = max(left + handover.restore - step, 0.0)
+            nearest = nearest_to(to_restore, boots)
+            spent, machine = spent + to_restore - boots[nearest], 1 + nearest  # the difference counts as slack
+        paid = (terms.on_demand_price * min(left, step) + terms.spot_price * step) / HOUR
+        overlap_steps.append(_OverlapStep(left, least, spent, paid, machine))
+    return overlap_steps
+
+
+def nearest_to(left: float, boots: Sequence[float]) -> int:
+    """The place in ``boots`` of the value nearest to ``left``."""
+    return min(range(len(boots)), key=lambda i: abs(boots[i] - left))
 
 
 def _multiply(rows: Floats32, matrix: Floats32) -> Floats32:
@@ -115,6 +157,7 @@ class _PlanAhead:
     slacks: Floats
     boots: tuple[float, ...]
     spent: dict[float, tuple[NDArray[np.int64], Floats32]]
+    overlap_steps: Sequence[_OverlapStep]
 
     def fill(self, now: Floats32, after: Floats32, work: Floats) -> None:
         """Write the values at a step from ``after``, the expectation over the next states; ``work``: seconds left."""
@@ -133,6 +176,14 @@ class _PlanAhead:
             np.minimum(now[:, i, up:], keep[:, up:], out=now[:, i, up:])
             keep = self._use(after, work, 1 + steps, i, terms.on_demand_price)
             np.minimum(now[:, steps + i], keep, out=now[:, steps + i])
+        at_work = 2 * steps
+        for machine, both in enumerate(self.overlap_steps, at_work + 1):
+            allowed = (self.slacks >= both.least - 1e-3) & (work > both.left + terms.step)
+            cost = self._after(after[:, both.machine], both.spent) + np.float32(both.paid)
+            now[:, machine] = now[:, at_work]
+            now[allowed, machine, up:] = cost[allowed, up:]
+        if self.overlap_steps:
+            np.minimum(now[:, at_work, up:], now[:, at_work + 1, up:], out=now[:, at_work, up:])
         now[work <= 0] = 0.0
 
     def _use(self, after: Floats32, work: Floats, first: int, boot_step: int, price: float) -> Floats32:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.placement.pricing.time_value import WORTH_MOVING
-from broker.placement.strategy.plan import Floats32, PlanTerms, ValueTable, solve, step_for
+from broker.placement.strategy.plan import Floats32, PlanTerms, ValueTable, nearest_to, solve, step_for
 from broker.placement.strategy.regimes import (
     HOUR,
     Belief,
@@ -29,6 +29,7 @@ from broker.placement.strategy.regimes import (
 )
 from broker.placement.strategy.situation import (
     EPSILON,
+    Handover,
     Mode,
     Situation,
     StrategyDecision,
@@ -36,6 +37,7 @@ from broker.placement.strategy.situation import (
     StrategyTask,
     UniformProgress,
     keep_deadline,
+    may_hand_over,
     may_start_spot,
     may_wait,
 )
@@ -86,6 +88,8 @@ class PlannedSession:
 
     def _wish(self, now: Situation, ahead: _Ahead) -> StrategyDecision:
         task = self.task
+        if now.mode is Mode.BOTH:
+            return StrategyDecision(Mode.BOTH, now.pool, why="spot boots to take over")
         pool = self._pool(now, ahead)
         if now.mode is Mode.SPOT and now.pool in now.spot and (len(self.pools) > 1 or now.pool not in self.pools):
             is_unknown = now.pool not in self.pools  # a pool unknown when the plan was made
@@ -93,23 +97,19 @@ class PlannedSession:
                 return StrategyDecision(Mode.SPOT, now.pool, why="stay")
             return StrategyDecision(Mode.SPOT, pool, why="expected to cost less there")
         keeps_pool = now.mode is Mode.SPOT and pool == now.pool
-        options: list[tuple[float, StrategyDecision]] = []
+        options: list[tuple[float, Mode, str | None]] = []
         if pool is not None and (keeps_pool or may_start_spot(task, now)):
             boot = now.changeover_left if keeps_pool else task.changeover
-            price = now.spot[pool]
-            options.append(
-                (ahead.use(Mode.SPOT, boot, price), StrategyDecision(Mode.SPOT, pool, why="lowest expected cost"))
-            )
+            options.append((ahead.use(Mode.SPOT, boot, now.spot[pool]), Mode.SPOT, pool))
+        if pool is not None and task.handover and may_hand_over(task, now):
+            cost = ahead.hand_over(task.handover, now.spot[pool], now.on_demand_price)
+            options.append((cost, Mode.BOTH, pool))
         if may_wait(task, now):
-            options.append((ahead.wait(), StrategyDecision(Mode.IDLE, why="lowest expected cost")))
+            options.append((ahead.wait(), Mode.IDLE, None))
         boot = now.changeover_left if now.mode is Mode.ON_DEMAND else task.changeover
-        options.append(
-            (
-                ahead.use(Mode.ON_DEMAND, boot, now.on_demand_price),
-                StrategyDecision(Mode.ON_DEMAND, why="lowest expected cost"),
-            )
-        )
-        return min(options, key=lambda option: option[0])[1]
+        options.append((ahead.use(Mode.ON_DEMAND, boot, now.on_demand_price), Mode.ON_DEMAND, None))
+        _, mode, pool = min(options, key=lambda option: option[0])
+        return StrategyDecision(mode, pool, why="lowest expected cost")
 
     def _pool(self, now: Situation, ahead: _Ahead) -> str | None:
         """The best pool, if the job is to use spot."""
@@ -169,11 +169,27 @@ class _Ahead:
         paid = price / HOUR * min(tick, boot + self.work_left)
         if boot + self.work_left <= tick:
             return paid
-        left = max(boot - tick, 0.0)
-        nearest = min(range(len(plan.boots)), key=lambda i: abs(plan.boots[i] - left))
-        spare = self.spare - min(boot, tick) - (left - plan.boots[nearest])  # a difference in boot time counts as slack
-        machine = 1 + nearest + (len(plan.boots) if mode is Mode.ON_DEMAND else 0)
-        return paid + plan.ahead(self.mix, self.left, spare, machine)
+        first = 1 + (len(plan.boots) if mode is Mode.ON_DEMAND else 0)
+        return paid + self._boot(max(boot - tick, 0.0), self.spare - min(boot, tick), first)
+
+    def hand_over(self, handover: Handover, price: float, on_demand_price: float) -> float:
+        """Cost of a tick in which a spot machine begins to boot beside on-demand, and of all that follows."""
+        tick, plan = self.task.tick, self.plan
+        paid = (price * tick + on_demand_price * min(handover.boot, tick)) / HOUR
+        spare = self.spare - handover.stopped(handover.boot, tick)
+        left = handover.boot - tick
+        if left <= 0:
+            return paid + self._boot(max(left + handover.restore, 0.0), spare, 1)
+        nearest = nearest_to(left, plan.overlaps)
+        up = float(self.mix[len(self.mix) // 2 :].sum())
+        paid += up * (left - plan.overlaps[nearest]) * on_demand_price / HOUR
+        return paid + plan.ahead(self.mix, self.left, spare, 1 + 2 * len(plan.boots) + nearest)
+
+    def _boot(self, left: float, spare: float, first: int) -> float:
+        """What follows on a machine with ``left`` seconds of changeover left; ``first`` of its kind in the plan."""
+        nearest = nearest_to(left, self.plan.boots)
+        spare -= left - self.plan.boots[nearest]  # a difference in boot time counts as slack
+        return self.plan.ahead(self.mix, self.left, spare, first + nearest)
 
     def changeover_value(self) -> float:
         """USD that the slack of one changeover is worth."""
@@ -237,8 +253,8 @@ def learn(
 
 
 def prepare(learned: LearnedFamily, pools: Sequence[str], task: StrategyTask, on_demand_price: float) -> PreparedPlan:
-    """Solve the plan for ``task``; it also serves tasks with the same tick and changeover, and no later deadline or
-    larger slack."""
+    """Solve the plan for ``task``; it also serves tasks with the same tick, changeover and handover, and no later
+    deadline or larger slack."""
     step = step_for(task.tick, task.deadline, task.changeover)
     names = list(learned.history)
     model = learned.model
@@ -249,7 +265,9 @@ def prepare(learned: LearnedFamily, pools: Sequence[str], task: StrategyTask, on
         row = len(names)
         spot, rate = _selector(learned, pools, task.changeover, on_demand_price)
         loss = 1 - (1 - rate) ** (step / learned.gap)
-    terms = PlanTerms(task.deadline, task.deadline - task.work, task.changeover, step, spot, on_demand_price, loss)
+    terms = PlanTerms(
+        task.deadline, task.deadline - task.work, task.changeover, step, spot, on_demand_price, loss, task.handover
+    )
     return PreparedPlan(learned, tuple(pools), solve(transitions(model, model.weights[row], step), terms))
 
 

@@ -1,15 +1,19 @@
 """The planned strategy: it never misses, uses what it knows, and steps aside when what it knows is not so."""
 
+from dataclasses import replace
 from random import Random
+from statistics import fmean
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.placement.strategy.plan import PlanTerms, solve
 from broker.placement.strategy.planned_session import PlannedSession, learn, prepare, start
-from broker.placement.strategy.regimes import shipped_prior
+from broker.placement.strategy.regimes import shipped_prior, transitions
 from broker.placement.strategy.situation import (
+    Handover,
     Mode,
     Situation,
     StrategySession,
@@ -36,6 +40,14 @@ def market(*pools: list[bool], prices: tuple[float, ...] = (1.0, 1.0)) -> Replay
     )
 
 
+def flicker(seed: int, chance: float, ticks: int) -> list[bool]:
+    """Capacity that comes or goes with this chance at each tick."""
+    dice, bits = Random(seed), [True]
+    while len(bits) < ticks:
+        bits.append(bits[-1] ^ (dice.random() < chance))
+    return bits
+
+
 def course(history: dict[str, list[bool]], pools: list[str], task: StrategyTask, price: float = 1.0) -> StrategySession:
     prices = {pool: [price] * max(len(bits), 1) for pool, bits in history.items()}
     learned = learn(history, prices, TICK, market=pools if len(pools) > 1 else ())
@@ -52,11 +64,14 @@ bits = st.lists(st.tuples(st.booleans(), st.integers(1, 30)), min_size=1, max_si
 
 
 @settings(max_examples=25 if FULL else 8, deadline=None)
-@given(bits, bits, bits, st.booleans(), st.floats(8.05, 16), st.sampled_from([0.0, 0.02, 0.05, 0.2, 1.7]))
+@given(
+    bits, bits, bits, st.booleans(), st.floats(8.05, 16), st.sampled_from([0.0, 0.02, 0.05, 0.2, 1.7]), st.booleans()
+)
 def test_never_misses_whatever_the_history_and_the_market(
-    past: list[bool], one: list[bool], two: list[bool], both: bool, deadline: float, changeover: float
+    past: list[bool], one: list[bool], two: list[bool], both: bool, deadline: float, changeover: float, overlap: bool
 ) -> None:
-    job = task(8, max(deadline, 8 + changeover), changeover)
+    handover = Handover(0.8 * changeover * HOUR, 0.2 * changeover * HOUR, 0.1 * changeover * HOUR) if overlap else None
+    job = replace(task(8, max(deadline, 8 + changeover), changeover), handover=handover)
     now = market(*[(pool * 100)[:100] for pool in ((one, two) if both else (one,))])
     history = {"a": past, "b": past[::-1]}
     log: list[ReplayStep] = []
@@ -138,14 +153,12 @@ def test_the_shipped_prior_is_a_distribution_of_rates() -> None:
     assert prior.hazard.shape == (5, 2, 6)
 
 
-def test_flickering_capacity_without_history_costs_little_more_than_the_optimum() -> None:
-    job, mine, best = task(24, 30, 0.02), 0.0, 0.0
+@pytest.mark.parametrize("handover", [None, Handover(54, 18)])
+def test_flickering_capacity_without_history_costs_little_more_than_the_optimum(handover: Handover | None) -> None:
+    job, mine, best = replace(task(24, 30, 0.02), handover=handover), 0.0, 0.0
     prepared = prepare(learn({"a": []}, {"a": [1.0]}, TICK), ["a"], job, 3.0)
     for seed in range(4):
-        dice, bits = Random(seed), [True]
-        while len(bits) < 31 * 6:
-            bits.append(bits[-1] ^ (dice.random() < 0.5))  # spells of 20 min on average
-        now = market(bits)
+        now = market(flicker(seed, 0.5, 31 * 6))  # spells of 20 min on average
         mine += replay(now, 0, job, start(prepared, job)).cost
         best += optimum(now, 0, job)
     assert mine / best <= 1.05
@@ -245,6 +258,57 @@ def test_plan_values_fall_with_slack_and_rise_with_work() -> None:
     enough = plan.slacks >= job.changeover
     assert (np.diff(plan.value[60][enough][:, 0], axis=0) <= 1e-3).all()
     assert plan.value.nbytes < 100e6
+
+
+handovers = st.sampled_from([(0.15, 0.05, 0.0), (0.1, 0.1, 0.05), (0.2, 0.0, 0.0), (0.9, 0.1, 0.2), (0.0, 0.2, 0.0)])
+
+
+@settings(max_examples=20 if FULL else 4, deadline=None)
+@given(bits, handovers, st.sampled_from([0.05, 0.2, 1.0]), st.sampled_from([0.0, 0.05]))
+def test_a_plan_with_a_handover_expects_no_higher_cost_in_any_state(
+    past: list[bool], hours: tuple[float, float, float], changeover: float, loss: float
+) -> None:
+    learned = learn({"a": past}, {"a": [1.0] * len(past)}, TICK)
+    chain = transitions(learned.model, learned.model.weights[0], TICK)
+    terms = PlanTerms(12 * HOUR, 4 * HOUR, changeover * HOUR, TICK, 1.0, 3.0, loss)
+    without = solve(chain, terms)
+    able = solve(chain, replace(terms, handover=Handover(*(HOUR * each for each in hours))))
+    assert (able.value[:, :, : without.value.shape[2]] <= without.value + 1e-3).all()
+
+
+@pytest.mark.parametrize("tick", [600.0, 200.0])  # longer than the boot, and shorter
+def test_a_handover_begins_if_the_work_left_is_worth_both_machines_and_is_seen_through(tick: float) -> None:
+    job = StrategyTask(8 * HOUR, 9 * HOUR, 720, tick, Handover(540, 180))
+    session = course({"a": [True] * 500 + spells(*([6, 1] * 40))}, ["a"], job, price=2.0)
+    at_work = Situation(0.0, 3 * HOUR, Mode.ON_DEMAND, None, 0.0, {"a": 2.0}, 3.0)
+    for work_left, mode in (3 * HOUR, Mode.BOTH), (1200, Mode.ON_DEMAND):
+        now = replace(at_work, work_left=work_left, elapsed=9 * HOUR - work_left - 1000)  # too little slack for a stop
+        assert session.decide(now).mode is mode
+        booting = replace(now, mode=Mode.BOTH, pool="a", changeover_left=140.0)
+        assert session.decide(booting).mode is session.decide(replace(booting, elapsed=0.0)).mode is Mode.BOTH
+        assert session.decide(replace(booting, spot={})).mode is Mode.ON_DEMAND
+
+
+def test_handovers_cost_less_than_stops() -> None:
+    job, past = task(24, 27), flicker(0, 0.1, 2000)
+    cost, expected = dict[Handover | None, float](), dict[Handover | None, float]()
+    for handover in (None, Handover(540, 180)):
+        able, log = replace(job, handover=handover), list[ReplayStep]()
+        prepared = prepare(learn({"a": past}, {"a": [1.0]}, TICK), ["a"], able, 3.0)
+        nows = [market(flicker(seed, 0.1, 27 * 6)) for seed in range(1, 5)]
+        cost[handover] = fmean(replay(now, 0, able, start(prepared, able), log).cost for now in nows)
+        expected[handover] = prepared.plan.value[-1, -1, 0].mean()
+        assert (Mode.BOTH in {step.decision.mode for step in log}) == bool(handover)
+    assert expected[Handover(540, 180)] < expected[None] - 0.1, "the plan counts on it"
+    assert cost[Handover(540, 180)] < 0.95 * cost[None]
+
+
+def test_a_handover_that_is_never_safe_changes_no_decision() -> None:
+    job, now = task(8, 10), market(flicker(1, 0.2, 60))
+    logs: list[list[ReplayStep]] = [[], []]
+    for able, log in zip((job, replace(job, handover=Handover(60, 2 * HOUR))), logs, strict=True):
+        replay(now, 0, able, course({"a": spells(*([2, 1] * 40))}, ["a"], able), log)
+    assert [step.decision for step in logs[0]] == [step.decision for step in logs[1]]
 
 
 def test_a_broker_that_starts_again_decides_as_it_would_have() -> None:
