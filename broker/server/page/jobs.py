@@ -18,7 +18,7 @@ from broker.app.use_cases import approvals
 from broker.app.use_cases import jobs as use_cases
 from broker.app.use_cases.changes import change, single_line
 from broker.app.use_cases.jobs import JobFilter, JobPage
-from broker.app.use_cases.shared_results import MAX_ROWS
+from broker.app.use_cases.pages import MAX_ROWS
 from broker.app.use_cases.visible import changeable
 from broker.core.access.people import Permission
 from broker.core.errors import InvalidInput, RetryLater, UnknownName
