@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.reasons import MISSING_SETUP, Reason
-from broker.core.market.accelerators import nearest
+from broker.core.market.accelerators import card_share, is_part, nearest
 from broker.core.market.offers import Interconnect, Offer
 from broker.core.values.money import Money
 from broker.placement.feasibility import PreparedJob, rejection_of
@@ -93,6 +93,11 @@ def remedy(reason: Reason, job: Job, offers: Sequence[Offer], engines: Mapping[s
 
 def _other_accelerator(job: Job, offers: Sequence[Offer]) -> Remedy:
     requests = [request for request in job.resources if request.accelerator]
+    cards = {card_share(request.accelerator)[0] for request in requests if is_part(request.accelerator)}
+    if whole := [offer for offer in offers if offer.accelerator in cards and offer.price is not None]:
+        cheapest = min(whole, key=lambda offer: (offer.engine is None, offer.price))
+        text = f"no such part is offered; a whole card costs {cheapest.price} an hour at {cheapest.location}"
+        return Remedy({"resources.accelerators": cheapest.machine}, text)
     counts = {offer.accelerator: offer.count for offer in offers if offer.accelerator}
     name = (nearest(requests[0].accelerator or "", counts, 1) if requests else []) or list(counts)[:1]
     if not name:
@@ -235,8 +240,14 @@ _LIMITS: Mapping[Reason, tuple[Mapping[str, object], Mapping[str, object]]] = {
 
 
 def without_exclusion(reason: Reason, job: Job) -> Job | None:
-    """The job without its limits of providers and regions, of capacity types, of CPUs or of memory; None if the reason
-    is none of these, which are looked at before others and so hide what else is wrong."""
+    """The job without its limits of providers and regions, of capacity types, of CPUs or of memory, or with whole cards
+    in the place of parts; None if the reason is none of these, which are looked at before others and so hide what else
+    is wrong."""
+    if reason is Reason.WRONG_ACCELERATOR and all(is_part(machine.accelerator) for machine in job.resources):
+        cards = dict.fromkeys(
+            machine.model_copy(update={"accelerator": card_share(machine.accelerator)[0]}) for machine in job.resources
+        )
+        return job.model_copy(update={"resources": tuple(cards)}) if cards else None
     if reason not in _LIMITS:
         return None
     limits, machine = _LIMITS[reason]

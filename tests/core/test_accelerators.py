@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 
 from broker.core.errors import UnknownName
 from broker.core.market import accelerators
-from broker.core.market.accelerators import accelerator_names, canonical, lookup, nearest, part_of, relative_throughput
+from broker.core.market.accelerators import (
+    accelerator_names,
+    canonical,
+    card_share,
+    lookup,
+    nearest,
+    part_of,
+    part_price,
+    relative_throughput,
+    slices,
+)
+from broker.core.values.money import Money
 
 RAW = tomllib.loads(resources.files("broker.core.market").joinpath("gpus.toml").read_text(encoding="utf-8"))
 
@@ -222,6 +233,61 @@ def test_a_part_of_a_card_has_its_share_and_is_not_the_card() -> None:
     for nonsense in ("A10-1of1", "A10-1of65", "A10-2of6", "Voodoo-1of2", "A10-1of2-1of2"):
         with pytest.raises(UnknownName):
             lookup(nonsense)
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "gigabytes", "sevenths"),
+    [
+        ("H100-80GB-1g.10gb", "H100-1g.10gb", 10, 1),
+        ("NVIDIA H100 80GB HBM3 MIG 3g.40gb", "H100-3g.40gb", 40, 3),  # NVML
+        ("NVIDIA-H100-80GB-HBM3-MIG-1g.20gb", "H100-1g.20gb", 20, 1),  # GPU feature discovery
+        ("nvidia_a100_3g.40gb", "A100-80GB-3g.40gb", 40, 3),  # Slurm: the profile tells the card
+        ("a100-2G.10GB+me", "A100-2g.10gb", 10, 2),
+        ("NVIDIA H200 MIG 1g.18gb", "H200-1g.18gb", 141 / 8, 1),
+        ("GH200-1g.12gb.me", "GH200-1g.12gb", 12, 1),
+    ],
+)
+def test_a_slice_has_the_memory_and_the_compute_of_its_profile(
+    said: str, name: str, gigabytes: float, sevenths: int
+) -> None:
+    part = lookup(said)
+    card = lookup(card_share(name)[0])
+    assert (part.name, canonical(said, gigabytes)) == (name, name)
+    assert part.memory_gb == pytest.approx(gigabytes)
+    assert part.tflops_16bit == pytest.approx((card.tflops_16bit or 0) * sevenths / 7)
+    assert (part.link, part.mig_profiles) == (None, ())
+
+
+@pytest.mark.parametrize("nonsense", ["H100-1g.5gb", "T4-1g.10gb", "1g.10gb", "H100-1c.3g.40gb", "H100-1g.10gb-shared"])
+def test_a_slice_that_no_card_has_is_unknown(nonsense: str) -> None:
+    with pytest.raises(UnknownName):
+        lookup(nonsense)
+
+
+_CUT = [name for name in accelerator_names() if lookup(name).mig_profiles]
+
+
+@given(st.sampled_from(_CUT), st.lists(st.integers(0, 4), max_size=9), st.integers(0, 10**9))
+def test_slices_that_fit_on_a_card_never_cost_more_than_it(card: str, chosen: list[int], micros: int) -> None:
+    names = [slices(card)[number % len(slices(card))][0] for number in chosen]
+    while sum(card_share(name)[1] for name in names) > 1:
+        names.pop()
+    stranded = Money(micros) - sum((part_price(Money(micros), name) for name in names), Money.ZERO)
+    left = 1 - sum(card_share(name)[1] for name in names)
+    assert 0 <= stranded.micros - left * micros <= len(names)
+    assert part_price(Money(micros), card) == Money(micros)
+
+
+def test_every_slice_of_the_table_is_an_equal_part_or_several_of_its_card() -> None:
+    for card in _CUT:
+        shares = [share for _, share in slices(card)]
+        parts = 4 if lookup(card).mig_profiles[-1].startswith("4") else 8
+        assert {share * parts for share in shares} == ({1, 2} if parts == 4 else {1, 2, 4}), card
+
+
+def test_a_part_that_software_shares_is_another_than_one_that_hardware_cuts() -> None:
+    assert lookup("l4-1of4-SHARED").name == "L4-1of4-shared" != lookup("L4-1of4").name
+    assert card_share("L4-1of4-shared") == card_share("L4-1of4")
 
 
 def test_work_is_converted_by_dense_16_bit_compute() -> None:

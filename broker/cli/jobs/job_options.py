@@ -227,17 +227,17 @@ def requested_jobs(
         raise
 
 
-_FRACTION = re.compile(r"of a card cannot be requested: write `([^`]+):1`")
+_WHOLE_CARD = re.compile(r"`([^`]+):1` for a whole card")
 
 
 def _add_price(error: InvalidInput, terminal: Terminal) -> None:
-    """Give the error the price of a whole card as its hint, if a fraction of one was requested."""
-    fraction = _FRACTION.search(" ".join(map(str, (error, *error.problems))))
-    if fraction is not None and not terminal.through_server:
+    """Give the error the price of a whole card as its hint, if it refuses a part of one."""
+    whole = _WHOLE_CARD.search(" ".join(map(str, (error, *error.problems))))
+    if whole is not None and not terminal.through_server:
         from broker.app.advise.prices import current_prices
 
         store_url, now = terminal.settings().store_url, datetime.now(UTC)
-        quote = current_prices(store_url, now, terminal.broker).quote(fraction[1])
+        quote = current_prices(store_url, now, terminal.broker).quote(whole[1])
         if quote is not None:
             error.hint = f"cheapest known: {quote.machine} for ${quote.usd_per_hour:.2f} an hour at {quote.where}"
 

@@ -2,24 +2,33 @@
 
 The table is ``gpus.toml`` next to this file, read once on first use. Names are SkyPilot's (``H100`` is the SXM card,
 ``A100`` the 40 GB one); names used by providers, drivers and clusters are aliases. A Google TPU slice, rented as one
-unit (``tpu-v5p-8``), is an accelerator with the sums of its chips; a part of a card that is rented by itself
-(``A10-1of6``) is one with the share of the card's figures, and never the card.
+unit (``tpu-v5p-8``), is an accelerator with the sums of its chips. A part of a card is one with its share of the card's
+figures, and never the card: ``A10-1of6`` where hardware cuts it into equal parts, ``H100-1g.10gb`` as NVIDIA calls its
+MIG slices, ``H100-1of4-shared`` where programs share the whole card and nothing keeps them apart.
 """
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from math import log
 from typing import Any
 
 from broker.core.errors import UnknownName
 from broker.core.extras import load_packaged_toml
+from broker.core.values.money import Money
 
 _VENDOR_PREFIX = re.compile(r"^(nvidia|amd|intel|habana|google|aws|amazon|tesla|geforce|instinct)+(?=.)")
 _PUNCTUATION = re.compile(r"[\s_\-/().,]+")
-_PART = re.compile(r"^(.+)-1of([2-9]|[1-5]\d|6[0-4])$", re.IGNORECASE)
+_PART = re.compile(r"(.+)-1of([2-9]|[1-5]\d|6[0-4])(-shared)?", re.IGNORECASE)
+_SHARED = "-shared"
+_LONGEST = 100  # letters of a name of a slice, as anybody may submit longer ones
+# ``H100-1g.10gb``, ``NVIDIA H100 80GB HBM3 MIG 1g.10gb+me``, ``nvidia.com/mig-1g.10gb.me``, Slurm's ``1g.10gb``.
+_SLICE = re.compile(
+    r"(?:nvidia\.com/)?(?P<card>.*?)[-_\s]*(?:mig[-_\s]*)?(?<![0-9a-z])(?P<profile>[1-7]g\.\d+gb)(?:[+.-]me)?",
+    re.IGNORECASE,
+)
 _TPU_SLICE = re.compile(r"^(?:tpu-)?(v\d[a-z]*)-(\d+)$")
 # A provider may report 4-12 % less memory than the card is sold with (error correction, driver, GB for GiB).
 _SAME_MEMORY = 0.13
@@ -34,9 +43,10 @@ class Accelerator:
     bandwidth, 10**9 bytes/s. ``link`` and ``link_gb_s``: the direct connection between cards (``nvlink``,
     ``infinity_fabric``, ``ici``, ``neuronlink``, ``roce``) and its bandwidth per card, both directions together, 10**9
     bytes/s; None for PCIe only. ``tdp_w``: board power, W. ``compute_capability``: CUDA's, as (major, minor).
-    ``mig_slices``: maximum MIG instances. ``street_price``: lowest and highest indicative price of one, USD;
-    ``street_price_source``: with its date. ``price_note``: why none is known, or which was the last.
-    ``maturity``: of its software, 1 to 5. ``family``: cards with one provider name, distinguished by memory.
+    ``mig_profiles``: the MIG slices into which it is cut, the whole card last. ``street_price``: lowest and highest
+    indicative price of one, USD; ``street_price_source``: with its date. ``price_note``: why none is known, or which
+    was the last. ``maturity``: of its software, 1 to 5. ``family``: cards with one provider name, distinguished by
+    memory.
     ``inference_only``: cannot train. ``price_like``: a card whose prices are of the same order.
     """
 
@@ -59,7 +69,7 @@ class Accelerator:
     link_gb_s: float | None = None
     tdp_w: float | None = None
     compute_capability: tuple[int, int] | None = None
-    mig_slices: int = 0
+    mig_profiles: tuple[str, ...] = ()
     street_price: tuple[float, float] | None = None
     street_price_source: str = ""
     price_note: str = ""
@@ -118,18 +128,59 @@ def siblings(name: str) -> list[tuple[str, float]]:
     """The models with which a price of ``name`` can be compared, and how many of each it is: the cards of its family,
     the whole card of a part, the chip of a slice; then the card that it is priced like. Raises UnknownName."""
     card = lookup(name)
-    if part := _PART.match(card.name):
-        share = 1 / int(part[2])
-        return [(part[1], share), *((other, number * share) for other, number in siblings(part[1]))]
+    whole, part = card_share(card.name)
     if (match := _TPU_SLICE.match(card.name)) and (chip := _find(match[1])) is not None and chip.name != card.name:
-        share = card.memory_gb / chip.memory_gb
-        return [(chip.name, share), *((other, number * share) for other, number in siblings(chip.name))]
+        whole, part = chip.name, Fraction(card.memory_gb / chip.memory_gb)
+    if whole != card.name:
+        share = float(part)
+        return [(whole, share), *((other, number * share) for other, number in siblings(whole))]
     family = [(other.name, 1.0) for other in _table().values() if card.family and other.family == card.family]
     return family + ([(card.price_like, 1.0)] if card.price_like else [])
 
 
+def card_share(name: str | None) -> tuple[str, Fraction]:
+    """The card and the share of its memory that an accelerator is; itself and 1 unless it is a part of one."""
+    part = _part(name) if name else None
+    return (part.card.name, part.memory) if part else (name or "", Fraction(1))
+
+
+def part_price(price: Money, name: str | None) -> Money:
+    """The price of an accelerator at a price of its card (USD per hour), by its share of the memory. Truncated to the
+    micro-dollar: the parts of a card never cost more than the card, and what they leave is its owner's."""
+    share = card_share(name)[1]
+    return Money(price.micros * share.numerator // share.denominator)
+
+
 def is_part(name: str | None) -> bool:
-    return name is not None and _PART.match(name) is not None
+    return name is not None and _part(name) is not None
+
+
+def is_shared(name: str | None) -> bool:
+    """Whether programs of several jobs share the card, and nothing keeps them apart."""
+    return name is not None and name.endswith(_SHARED)
+
+
+def soft_part(part: str) -> str:
+    """The name of the same part where the card is shared by software alone."""
+    return part + _SHARED
+
+
+def slices(card: str) -> list[tuple[str, Fraction]]:
+    """The MIG slices of a card by name, each with its share of the memory, smallest first. Raises UnknownName."""
+    row = lookup(card)
+    names = [f"{row.name}-{profile}" for profile in row.mig_profiles[:-1]]
+    return sorted(((name, card_share(name)[1]) for name in names), key=lambda item: item[1])
+
+
+def mig_profile(name: str) -> tuple[str, str] | None:
+    """The card as ``name`` has it (empty for a profile alone) and the MIG profile; None if it names none."""
+    match = _SLICE.fullmatch(name.strip()) if len(name) <= _LONGEST else None
+    return (match["card"], match["profile"].lower()) if match else None
+
+
+def cut_cards(profile: str) -> list[str]:
+    """The canonical names of the slices of that profile, of every card that is cut so."""
+    return [f"{row.name}-{profile}" for row in _table().values() if profile in row.mig_profiles]
 
 
 _COUNTED = re.compile(
@@ -155,7 +206,7 @@ def _suggest_part(text: str) -> str:
         return ""
     part = Fraction(int(match["top"]), int(match["bottom"]))
     name = f"{card.name}-1of{part.denominator}"
-    return card.name if part == 1 else name if part.numerator == 1 and _PART.match(name) else ""
+    return card.name if part == 1 else name if part.numerator == 1 and _PART.fullmatch(name) else ""
 
 
 def nearest(name: str, names: Iterable[str], limit: int = 4) -> list[str]:
@@ -166,15 +217,10 @@ def nearest(name: str, names: Iterable[str], limit: int = 4) -> list[str]:
     def distance(other: Accelerator) -> tuple[bool, bool, float]:
         pairs = ((target.memory_gb, other.memory_gb), (target.tflops_16bit, other.tflops_16bit))
         difference = sum(abs(log(own / others_value)) if own and others_value else 1.0 for own, others_value in pairs)
-        return _card_of(target) != _card_of(other), target.vendor != other.vendor, difference
+        return card_share(target.name)[0] != card_share(other.name)[0], target.vendor != other.vendor, difference
 
     candidates = {row.name: row for other in names if (row := _find(other)) is not None and row.name != target.name}
     return [row.name for row in sorted(candidates.values(), key=distance)[:limit]]
-
-
-def _card_of(row: Accelerator) -> str:
-    part = _PART.match(row.name)
-    return part[1] if part else row.name
 
 
 def accelerator_names() -> tuple[str, ...]:
@@ -214,38 +260,74 @@ def _find(name: str) -> Accelerator | None:
     slice_of = _TPU_SLICE.match(name.strip().lower())
     if slice_of and (chip := _names().get(slice_of[1])):
         return _slice(table[chip], int(slice_of[2]))
-    part = _PART.match(name.strip())
-    if part and (card := _names().get(_normalized_name(part[1]))):
-        whole, number = table[card], int(part[2])
-        return replace(_scale(whole, 1 / number, f"{whole.name}-1of{number}"), family=None, link=None, link_gb_s=None)
-    return None
+    part = _part(name)
+    if part is None:
+        return None
+    scaled = _scale(part.card, float(part.memory), float(part.compute), part.name)
+    return replace(scaled, family=None, link=None, link_gb_s=None, mig_profiles=())
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a card: its shares of memory and of compute."""
+
+    name: str
+    card: Accelerator
+    memory: Fraction
+    compute: Fraction
+
+
+@lru_cache(maxsize=4096)  # reports ask for each attempt
+def _part(name: str) -> _Part | None:
+    """The part of a card that ``name`` means; None for anything else."""
+    if (match := _PART.fullmatch(name.strip())) and (card := _names().get(_normalized_name(match[1]))):
+        whole, share = _table()[card], Fraction(1, int(match[2]))
+        return _Part(f"{card}-1of{int(match[2])}{(match[3] or '').lower()}", whole, share, share)
+    if not (cut := mig_profile(name)) or not (card := _names().get(_normalized_name(cut[0]))):
+        return None
+    # Some say A100 for both the card of 40 GB and that of 80 GB: the profile tells which.
+    whole = _table()[card]
+    family = [row for row in _table().values() if whole.family and row.family == whole.family]
+    row = next((row for row in (whole, *family) if cut[1] in row.mig_profiles), None)
+    if row is None:
+        return None
+    # NVIDIA cuts compute into sevenths and memory into eighths, on smaller cards both into as many.
+    (compute, memory), (all_compute, all_memory) = map(_amounts, (cut[1], row.mig_profiles[-1]))
+    of = 8 if all_compute == 7 else all_compute
+    share = Fraction(round(memory * of / all_memory), of)
+    return _Part(f"{row.name}-{cut[1]}", row, share, Fraction(compute, all_compute))
+
+
+def _amounts(profile: str) -> tuple[int, int]:
+    """The compute slices and the gigabytes of a profile."""
+    compute, _, memory = profile.partition("g.")
+    return int(compute), int(memory.removesuffix("gb"))
 
 
 def _slice(chip: Accelerator, number: int) -> Accelerator | None:
     """The slice of ``number`` TensorCores or chips, as Google counts that generation."""
     if chip.slice_chips is None or (chips := number * chip.slice_chips) < 1:
         return None
-    return _scale(chip, chips, f"{chip.name}-{number}")
+    return _scale(chip, chips, chips, f"{chip.name}-{number}")
 
 
-def _scale(unit: Accelerator, factor: float, name: str) -> Accelerator:
-    """An accelerator with ``factor`` times the figures of ``unit``, rented as a unit."""
+def _scale(unit: Accelerator, memory: float, compute: float, name: str) -> Accelerator:
+    """An accelerator with so many times the memory and the compute of ``unit``, rented as a unit."""
 
     def scale(value: float | None) -> float | None:
-        return None if value is None else value * factor
+        return None if value is None else value * compute
 
     return replace(
         unit,
         name=name,
-        memory_gb=unit.memory_gb * factor,
-        memory_gib=unit.memory_gib * factor,
-        bandwidth_gb_s=unit.bandwidth_gb_s * factor,
+        memory_gb=unit.memory_gb * memory,
+        memory_gib=unit.memory_gib * memory,
+        bandwidth_gb_s=unit.bandwidth_gb_s * memory,
         tflops_bf16=scale(unit.tflops_bf16),
         tflops_fp16=scale(unit.tflops_fp16),
         tflops_fp8=scale(unit.tflops_fp8),
         tops_int8=scale(unit.tops_int8),
         tdp_w=scale(unit.tdp_w),
-        mig_slices=0 if factor < 1 else unit.mig_slices,
         street_price=None,
         slice_chips=None,
         aliases=(),
@@ -264,6 +346,7 @@ def _row(name: str, row: dict[str, Any]) -> Accelerator:
         name=name,
         memory_gib=row.pop("memory_gib", row["memory_gb"]),
         aliases=tuple(row.pop("aliases", ())),
+        mig_profiles=tuple(row.pop("mig_profiles", ())),
         compute_capability=_capability(capability) if capability else None,
         street_price=(price[0], price[1]) if price else None,
         **row,

@@ -164,15 +164,25 @@ def test_data_of_unknown_size_or_place_is_not_moved_for_nothing(gpubroker: Run, 
         assert note in gpubroker("plan", str(path)).out.replace("\n", " ")
 
 
-def test_a_fraction_of_a_card_is_refused_with_the_price_of_a_whole_one(gpubroker: Run, tmp_path: Path) -> None:
+def test_a_part_that_there_cannot_be_is_refused_with_the_price_of_a_whole_card(gpubroker: Run, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
-    path.write_text("run: x\nresources: {accelerators: 'L4:0.25'}\n")
+    path.write_text("run: x\nresources: {accelerators: 'L4:0.7'}\n")
     gpubroker("plan", "--", "x")  # from now on the store has prices
-    for given in (("--gpu", "L4:0.25", "--", "x"), (str(path),)):
+    for given in (("--gpu", "L4:0.7", "--", "x"), (str(path),)):
         done = gpubroker("plan", *given)
         assert done.code == 2
-        assert "0.25 of a card cannot be requested: write `L4:1`" in done.err
+        assert "0.7 of a card cannot be requested: write `L4:1`" in done.err
         assert "hint: cheapest known: L4:1 for $0.71 an hour at gcp/us-east1" in done.err
+
+
+def test_a_part_that_nobody_offers_is_refused_with_the_whole_card_and_its_price(gpubroker: Run) -> None:
+    told = "`accelerators: L4:1` under `resources:`; no such part is offered; a whole card costs $0.70"
+    planned = gpubroker("plan", "--gpu", "L4:0.25", "--", "x")
+    assert (planned.code, "L4-1of4:1 or L4-1of3:1 or L4-1of2:1" in planned.out) == (4, True)
+    assert told in " ".join(planned.out.split())
+    submitted = gpubroker("submit", "--gpu", "L4:0.25", "--yes", "--", "x")
+    assert submitted.code == 4
+    assert told in " ".join(submitted.out.split())
 
 
 def test_what_cannot_be_started_here_is_estimated(gpubroker: Run, tmp_path: Path) -> None:

@@ -1,10 +1,23 @@
-"""The accelerators that a job file requests, in all of SkyPilot's forms: names, counts, fractions, and memory."""
+"""The accelerators that a job file requests, in all of SkyPilot's forms: names, counts, shares, and memory.
+
+A share (``L4:0.25``) means any part with at least that share of a card's memory, on hardware that is cut.
+"""
 
 import re
 from dataclasses import dataclass
 
 from broker.core.errors import UnknownName
-from broker.core.market.accelerators import accelerator_names, canonical, lookup
+from broker.core.market.accelerators import (
+    accelerator_names,
+    canonical,
+    card_share,
+    cut_cards,
+    is_part,
+    lookup,
+    mig_profile,
+    slices,
+    soft_part,
+)
 from broker.core.validation import parse_each
 from broker.core.values.units import parse_accelerators, split_machine
 
@@ -13,7 +26,9 @@ _MEMORY = r"(?P<memory>\d{1,6})(?P<unit>[gmt])b(?P<plus>\+?)"
 _BY_MEMORY = re.compile(rf"(?:(?P<vendor>[a-z]+)\s*:\s*)?{_MEMORY}(?:\s*:\s*(?P<count>\S+))?", re.IGNORECASE)
 _GIGABYTES = {"m": 1 / 1000, "g": 1.0, "t": 1000.0}
 _MINIMUM_PATTERN = re.compile(r"(?P<count>.*\d)\s*\+\s*", re.DOTALL)
-_SHARE = re.compile(r"0?\.\d*[1-9]\d*")
+_DECIMAL = re.compile(r"\d{0,9}\.\d*[1-9]\d*")
+_ROUNDED = 0.0005  # 0.167 means a sixth: SkyPilot rounds shares to three decimals
+_MOST_PARTS, _LEAST = 64, 0.015
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +68,12 @@ def canonical_accelerator(name: str) -> str:
     try:
         return canonical(name)
     except UnknownName as error:
+        cut = mig_profile(name)
+        if cut and cut[0] and not mig_profile(cut[0]):
+            card = canonical_accelerator(cut[0])
+            names = ", ".join(f"`{part}:1`" for part, _ in slices(card))
+            advice = f"{names}, or `{card}:1` for a whole card" if names else f"`{card}:1` for a whole card"
+            raise ValueError(f"{card} has no MIG profile {cut[1]}: write {advice}") from None
         # With a hint, no known name is close.
         where = "; `gpubroker offers` lists the available ones" if error.hint else ""
         raise ValueError(f"{error.message}{where}") from error
@@ -69,8 +90,8 @@ def _parse_entry(value: object) -> list[AcceleratorRequest]:
         if by_memory := _BY_MEMORY.fullmatch(value.strip()):
             return _with_memory(by_memory)
         name, colon, count = value.partition(":")
-        if colon and name.strip():
-            return [_request(name.strip(), count.strip())]
+        if name.strip():
+            return _requests(name.strip(), count.strip() if colon else 1)
     return [AcceleratorRequest(*parse_machine(value))]
 
 
@@ -82,30 +103,59 @@ def _parse_counted(key: str, count: object) -> list[AcceleratorRequest]:
         return _with_memory(by_memory)
     if ":" in key:
         raise ValueError("names its number twice; write `H100: 8`")
-    return [_request(key, count)]
+    return _requests(key, count)
 
 
-def _request(name: str, count: object) -> AcceleratorRequest:
+def _requests(name: str, count: object) -> list[AcceleratorRequest]:
+    """The alternatives that a name with a number means: one, or each part of a card that is large enough."""
     text = str(count)
     if minimum := _MINIMUM_PATTERN.fullmatch(text):
-        return AcceleratorRequest(canonical_accelerator(name), parse_accelerators(minimum["count"]), at_least=True)
-    if _SHARE.fullmatch(text):
-        raise ValueError(_fraction_advice(canonical_accelerator(name), float(text)))
+        return [AcceleratorRequest(canonical_accelerator(name), parse_accelerators(minimum["count"]), at_least=True)]
+    if (cut := mig_profile(name)) and (profiles := [canonical_accelerator(name)] if cut[0] else cut_cards(cut[1])):
+        if parse_accelerators(count) > 1:
+            raise ValueError(f"a program sees one MIG slice: write `{profiles[0]}:1` and `num_nodes: {text}`")
+        return [AcceleratorRequest(profile) for profile in profiles]
+    if _DECIMAL.fullmatch(text):
+        return [AcceleratorRequest(part) for part in _parts(canonical_accelerator(name), float(text))]
+    if text == "0":
+        raise ValueError(f"0 accelerators: write `{canonical_accelerator(name)}:1`, or delete the line for a CPU job")
     if isinstance(count, str):
-        return AcceleratorRequest(*parse_machine(f"{name}:{count}"))
-    return AcceleratorRequest(canonical_accelerator(name), parse_accelerators(count))
+        return [AcceleratorRequest(*parse_machine(f"{name}:{count}"))]
+    return [AcceleratorRequest(canonical_accelerator(name), parse_accelerators(count))]
 
 
-def _fraction_advice(card: str, fraction: float) -> str:
-    """What to write instead of a fraction of a card."""
-    parts = round(1 / fraction)
-    part_advice = (
-        f", or `{card}-1of{parts}` for a machine with that part of a card"
-        if parts > 1 and abs(parts * fraction - 1) < 0.01
-        else ""
-    )
-    advice = f"write `{card}:1` for a whole card (`gpubroker offers --gpu {card}` lists their prices)"
-    return f"{fraction:g} of a card cannot be requested: {advice}{part_advice}"
+def _parts(card: str, share: float) -> list[str]:
+    """The parts of a card with at least that share of its memory, smallest first. Raises ``ValueError`` if a card is
+    not cut like that."""
+    whole = f"`{card}:1` for a whole card (`gpubroker offers --gpu {card}` lists their prices)"
+    if share > 1:
+        raise ValueError(f"{share:g} cards cannot be requested: write {whole}, or a whole number of them")
+    if is_part(card):
+        raise ValueError(f"{card} is a part of a card already: write `{card}:1`, or `{card_share(card)[0]}:1`")
+    cuts = slices(card)
+    larger = [name for name, part in cuts if part + _ROUNDED >= share]
+    if cuts and not any(abs(part - share) <= _ROUNDED for _, part in cuts):
+        part_advice = f", or `{larger[0]}:1` for the next larger slice" if larger else ""
+        shares = ", ".join(dict.fromkeys(f"{float(part):g}" for _, part in cuts))
+        raise ValueError(
+            f"no slice is {share:g} of the memory of {card}, which is cut into {shares}: write {whole}{part_advice}"
+        )
+    number = min(int(1 / (share - _ROUNDED)), _MOST_PARTS) if share > _LEAST else 0
+    if number < 2:
+        raise ValueError(f"{share:g} of a card cannot be requested: write {whole}, or a share from 0.016 to 0.5")
+    return [*larger, *(f"{card}-1of{parts}" for parts in range(number, 1, -1))]
+
+
+def with_shared(accelerators: Accelerators) -> Accelerators:
+    """The same, and the parts that Slurm shards offer, where nothing keeps programs apart. Raises ``ValueError`` for
+    whole cards."""
+    names = [request.name for request in accelerators.requests]
+    if not names:
+        raise ValueError("shares a card, but no accelerators are named: write a share, such as `accelerators: L4:0.25`")
+    if whole := next((name for name in names if not is_part(name)), None):
+        raise ValueError(f"shares a card, but `{whole}` is a whole one: write its share, such as `{whole}:0.25`")
+    equal = [AcceleratorRequest(soft_part(name)) for name in names if re.search(r"-1of\d+$", name)]
+    return Accelerators((*accelerators.requests, *equal), accelerators.preferred)
 
 
 def _with_memory(match: re.Match[str]) -> list[AcceleratorRequest]:

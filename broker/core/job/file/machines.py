@@ -4,9 +4,10 @@ from typing import Any
 
 from broker.core.documents import Document, Path
 from broker.core.errors import Problem
-from broker.core.job.file.accelerator_requests import AcceleratorRequest, Accelerators
+from broker.core.job.file.accelerator_requests import AcceleratorRequest, Accelerators, with_shared
 from broker.core.job.file.schema import MachineSection, Resources
 from broker.core.job.jobs import MachineRequest
+from broker.core.market.accelerators import card_share
 from broker.core.market.offers import CapacityType
 from broker.core.values.provider_names import provider_name
 from broker.core.values.units import print_minimum
@@ -84,6 +85,8 @@ class _MachineConverter:
         if _has_two_places(fields) and not self.problems:
             self.found(path, "`infra` cannot be combined with `cloud`, `region` or `zone` outside the list")
         accelerators: Accelerators | None = fields.get("accelerators")
+        if fields.get("sharing"):
+            accelerators = self._sharing(accelerators, fields, path)
         return tuple(
             MachineRequest(
                 accelerator=request.name or None,
@@ -104,6 +107,21 @@ class _MachineConverter:
             for request in (accelerators.requests if accelerators else (_CPU,))
             for infra, image in self._images(fields, path)
         )
+
+    def _sharing(self, accelerators: Accelerators | None, fields: dict[str, Any], path: Path) -> Accelerators | None:
+        """The accelerators with the parts that software shares."""
+        place = (_infra(fields) or "*").partition("/")[0]
+        try:
+            if place not in ("*", "slurm"):
+                name = card_share(accelerators.requests[0].name)[0] if accelerators else "H100"
+                raise ValueError(
+                    f"works on an owned Slurm cluster with shards alone, and not on {place}: delete the line for parts"
+                    f" that hardware cuts, or write `accelerators: {name}:1` for a whole card"
+                )
+            return with_shared(accelerators or Accelerators(()))
+        except ValueError as error:
+            self.found((*path, "sharing"), str(error))
+            return accelerators
 
     def _images(self, fields: dict[str, Any], path: Path) -> list[tuple[str | None, str | None]]:
         """The place and the image; several pairs if the image depends on the region."""

@@ -275,6 +275,7 @@ class MachineSection(Section):
 
     accelerators: AcceleratorsField | None = None
     gpus: AcceleratorsField | None = None
+    sharing: Literal["soft"] | None = None
     cpus: Cpus | None = None
     memory: Memory | None = None
     infra: Infra | None = None

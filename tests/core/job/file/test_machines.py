@@ -100,17 +100,58 @@ def test_forms(resources: str, requests: tuple[MachineRequest, ...], ordered: bo
     assert (read.resources, read.ordered) == (requests, ordered)
 
 
-@pytest.mark.parametrize("accelerators", ["T4:0.5", "{T4: 0.5}", "{T4: .5}"])
-def test_a_fraction_of_a_card_is_refused_and_never_becomes_a_whole_one(accelerators: str) -> None:
+@pytest.mark.parametrize(
+    ("accelerators", "names"),
+    [
+        ("L4:0.25", ["L4-1of4", "L4-1of3", "L4-1of2"]),
+        ("{T4: .5}", ["T4-1of2"]),
+        ("A10:0.334", ["A10-1of2"]),
+        ("A10:0.167", [f"A10-1of{parts}" for parts in (6, 5, 4, 3, 2)]),  # SkyPilot's sixth
+        ("A100-80GB:0.5", ["A100-80GB-3g.40gb", "A100-80GB-4g.40gb", "A100-80GB-1of2"]),
+        ("H100-80GB-1g.10gb", ["H100-1g.10gb"]),
+        ("{H100-1g.10gb: 1}", ["H100-1g.10gb"]),
+        ("nvidia.com/mig-1g.6gb", ["A30-1g.6gb"]),
+        ("1g.24gb:1", ["H100-NVL-1g.24gb", "GH200-1g.24gb", "RTXPRO6000-1g.24gb", "RTXPRO6000-WK-1g.24gb"]),
+        ("'L4:0.5', sharing: soft", ["L4-1of2", "L4-1of2-shared"]),
+        ("H100-1of4-shared", ["H100-1of4-shared"]),
+    ],
+)
+def test_a_part_of_a_card_is_every_part_that_is_large_enough(accelerators: str, names: list[str]) -> None:
+    read = job(f"{{accelerators: {accelerators}}}")
+    assert [(request.accelerator, request.count) for request in read.resources] == [(name, 1) for name in names]
+    assert parse_job(print_job(read), file="job.yaml", now=NOW) == read
+
+
+@pytest.mark.parametrize(
+    ("resources", "told"),
+    [
+        ("accelerators: 'L4:0'", "0 accelerators: write `L4:1`"),
+        ("accelerators: 'L4:1.5'", "1.5 cards cannot be requested: write `L4:1` for a whole card"),
+        ("accelerators: 'A100-80GB:0.999'", "write `A100-80GB:1` for a whole card"),
+        (
+            "accelerators: 'T4:0.6'",
+            "(`gpubroker offers --gpu T4` lists their prices), or a share from 0.016 to 0.5",
+        ),
+        ("accelerators: 'T4:0.0001'", "write `T4:1` for a whole card"),
+        ("accelerators: 'H100:0.33'", "cut into 0.125, 0.25, 0.5: write `H100:1` for a whole card"),
+        ("accelerators: 'H100:0.33'", "or `H100-3g.40gb:1` for the next larger slice"),
+        ("accelerators: 'H100-1g.5gb'", "H100 has no MIG profile 1g.5gb: write `H100-1g.10gb:1`"),
+        ("accelerators: 'T4-1g.5gb'", "T4 has no MIG profile 1g.5gb: write `T4:1` for a whole card"),
+        ("accelerators: 'H100-1g.10gb:2'", "a program sees one MIG slice: write `H100-1g.10gb:1` and `num_nodes: 2`"),
+        ("accelerators: 'L4-1of4:0.5'", "is a part of a card already: write `L4-1of4:1`, or `L4:1`"),
+        ("accelerators: 'H100:8', sharing: soft", "`H100` is a whole one: write its share, such as `H100:0.25`"),
+        ("sharing: soft", "write a share, such as `accelerators: L4:0.25`"),
+        (
+            "accelerators: 'L4:0.5', sharing: soft, infra: aws/us-east-1",
+            "not on aws: delete the line for parts that hardware cuts, or write `accelerators: L4:1` for a whole card",
+        ),
+        ("accelerators: 'L4:0.5', sharing: hard", "sharing"),
+    ],
+)
+def test_a_part_that_there_cannot_be_is_refused_with_the_line_to_write(resources: str, told: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        job(f"{{accelerators: {accelerators}}}")
-    message = refused.value.problems[0].message
-    assert "0.5 of a card cannot be requested: write `T4:1` for a whole card" in message
-    assert "`T4-1of2`" in message
-    with pytest.raises(InvalidInput) as almost_whole:
-        job("{accelerators: A100-80GB:0.999}")
-    assert "write `A100-80GB:1` for a whole card" in almost_whole.value.problems[0].message
-    assert "1of" not in almost_whole.value.problems[0].message
+        job(f"{{{resources}}}")
+    assert told in str(refused.value.problems)
 
 
 def test_entries_take_what_stands_beside_the_list_and_override_it() -> None:
@@ -172,9 +213,9 @@ def test_a_machine_image_is_a_need_that_an_engine_must_be_able_to_meet() -> None
         ("{accelerators: H10O:8}", "resources.accelerators: unknown accelerator 'H10O'; did you mean 'H100'?"),
         ("{accelerators: {H100: 8, A10000: 1}}", "resources.accelerators.A10000: unknown accelerator 'A10000'"),
         ("{accelerators: [H100, Q1:2]}", "resources.accelerators[1]: unknown accelerator 'Q1'"),
-        ("{accelerators: H100:0}", "resources.accelerators: 0 accelerators per machine"),
+        ("{accelerators: H100:0}", "resources.accelerators: 0 accelerators: write `H100:1`"),
         ("{accelerators: {H100: -1}}", "resources.accelerators.H100: expected a whole number of accelerators"),
-        ("{accelerators: {H100: 1.5}}", "resources.accelerators.H100: expected a whole number of accelerators"),
+        ("{accelerators: {H100: 1.5}}", "resources.accelerators.H100: 1.5 cards cannot be requested: write `H100:1`"),
         (
             "{accelerators: 7GB}",
             "resources.accelerators: no accelerator has 7GB of memory; for at least that much, write 7GB+",
