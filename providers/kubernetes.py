@@ -1,9 +1,9 @@
 """The free GPU nodes of Kubernetes clusters as owned capacity, through kubectl.
 
 Queried before each decision, like this machine. One offer per cluster, kind of GPU and count on a node (powers of two,
-and the whole node), and one per cluster for its nodes without GPUs. A region is a context of the kubeconfig, which is
-what SkyPilot calls it. Only contexts that a setting names are offered: a kubeconfig often has clusters that are not
-meant for training jobs.
+and the whole node), one per kind of MIG slice, which no engine starts, and one per cluster for its nodes without GPUs.
+A region is a context of the kubeconfig, which is what SkyPilot calls it. Only contexts that a setting names are
+offered: a kubeconfig often has clusters that are not meant for training jobs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator
 
 from broker.core.errors import BrokerError, GiveUp, LoginMissing, NoLogin, RetryLater, UnknownName
-from broker.core.market.accelerators import canonical
+from broker.core.market.accelerators import canonical, card_share, is_part, mig_profile, part_price
 from broker.core.market.capacity import TAG
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
@@ -42,6 +42,7 @@ _KIND_LABELS = (
 )
 _GPU = "nvidia.com/gpu"
 _SLICE = "nvidia.com/mig-"
+_SINGLE = "-MIG-"  # in the product of a node whose slices are called GPUs
 _REPLICAS = "nvidia.com/gpu.replicas"
 _MAKER = re.compile(r"^(nvidia-)?(tesla-)?(geforce-)?", re.IGNORECASE)
 _SUFFIXES: Mapping[str, Decimal] = {
@@ -53,6 +54,8 @@ _QUANTITY = re.compile(r"(?P<number>[0-9.]+(?:[eE][+-]?[0-9]+)?)(?P<suffix>m|k|M
 _GIB = 2**30
 _TIMEOUT = 30.0
 _ANSWER_WITHIN = "10s"  # for each request of kubectl
+_CUT = "SkyPilot requests whole cards on Kubernetes, and no MIG slices"
+_MIXED = "SkyPilot does not tell whole cards from the MIG slices of other nodes of this cluster"
 _RIGHTS = "it needs the rights to list nodes, and pods of all namespaces"
 
 KubectlRun = Callable[[Sequence[str]], str]
@@ -90,7 +93,8 @@ class NodeCapacity:
 @dataclass(frozen=True, slots=True)
 class KubernetesNode:
     """A node that takes pods. ``usable``: the capacity for jobs on the empty node, without that of daemons. ``free``:
-    the part of it that no pod has requested. ``kind``: its GPU as its label has it; empty without one."""
+    the part of it that no pod has requested. ``kind``: its GPU as its label has it, or its MIG slice; empty without
+    one. A node with several kinds of slices is listed with each."""
 
     name: str
     kind: str
@@ -167,7 +171,11 @@ class KubernetesProvider:
                 error.where = error.where if context in error.where else f"kubernetes context {context}"
                 yield error
             else:
-                yield f"context {context}: {len(nodes)} nodes, {sum(node.usable.gpus for node in nodes)} GPUs"
+                number = len({node.name for node in nodes})
+                gpus = sum(node.usable.gpus for node in nodes if mig_profile(node.kind) is None)
+                slices = sum(node.usable.gpus for node in nodes) - gpus
+                parts = f", {slices} MIG slices" if slices else ""
+                yield f"context {context}: {number} nodes, {gpus} GPUs{parts}"
 
     def _list(self, context: str, kind: str) -> list[Any]:
         command = ["kubectl", f"--context={context}", f"--request-timeout={_ANSWER_WITHIN}", "get", kind]
@@ -181,31 +189,31 @@ class KubernetesProvider:
     def _cluster_offers(
         self, context: str, nodes: Sequence[KubernetesNode], ours: Mapping[tuple[str, int], int]
     ) -> Iterator[Offer | SkippedRow]:
-        settings = self._settings
         gpu_nodes = [node for node in nodes if node.usable.gpus]
+        accelerators: dict[str, str] = {}
         for kind in sorted({node.kind for node in gpu_nodes}):
             try:
-                accelerator = canonical(_MAKER.sub("", kind))
+                accelerators[kind] = canonical(_MAKER.sub("", kind))
             except UnknownName:
                 yield SkippedRow("unknown_accelerator", f"{context}: {kind!r} is not in the GPU table")
-                continue
+        mixed = {card_share(name)[0] for kind, name in accelerators.items() if _SINGLE in kind.upper()}
+        for kind, accelerator in accelerators.items():
+            refusal = _CUT if is_part(accelerator) else _MIXED if accelerator in mixed else ""
             same_kind = [node for node in gpu_nodes if node.kind == kind]
-            max_gpus = max(node.usable.gpus for node in same_kind)
+            max_gpus = 1 if is_part(accelerator) else max(node.usable.gpus for node in same_kind)
             names = {node.name for node in same_kind}
             for count in sorted({2**power for power in range(max_gpus.bit_length())} | {max_gpus}):
                 candidates = [node for node in same_kind if node.usable.gpus >= count]
                 share = min((_share(node.usable, count) for node in candidates), key=lambda size: size.cpus)
                 free = sum(_fits(node.free, share) for node in candidates)
                 used = sum(number for (node, gpus), number in ours.items() if node in names and gpus == count)
-                price = settings.price_per_gpu_hour * count
-                amortised = settings.amortised_per_gpu_hour and settings.amortised_per_gpu_hour * count
-                yield self._offer(context, f"{kind}:{count}", accelerator, share, free, used, price, amortised)
+                yield self._offer(context, f"{kind}:{count}", accelerator, share, free, used, refusal)
         if cpu_nodes := [node for node in nodes if not node.usable.gpus]:
             names = {node.name for node in cpu_nodes}
             smallest = min((_share(node.usable, 0) for node in cpu_nodes), key=lambda size: size.cpus)
             free = sum(_fits(node.free, smallest) for node in cpu_nodes)
             used = sum(number for (node, gpus), number in ours.items() if node in names and not gpus)
-            yield self._offer(context, "cpu", None, smallest, free, used, settings.price_per_cpu_node_hour, None)
+            yield self._offer(context, "cpu", None, smallest, free, used, "")
 
     def _offer(
         self,
@@ -215,10 +223,15 @@ class KubernetesProvider:
         share: NodeCapacity,
         free: int,
         ours: int,
-        price: Money,
-        amortised: Money | None,
+        refusal: str,
     ) -> Offer:
-        """``ours``: machines of the broker's own jobs, which the planner subtracts from ``slots``."""
+        """``ours``: machines of the broker's own jobs, which the planner subtracts from ``slots``. ``refusal``: why no
+        engine starts it."""
+        settings, amortised = self._settings, self._settings.amortised_per_gpu_hour if accelerator else None
+        price = settings.price_per_cpu_node_hour
+        if accelerator:
+            price = part_price(settings.price_per_gpu_hour, accelerator) * share.gpus
+        available = Availability.AVAILABLE if free else Availability.UNAVAILABLE
         return Offer(
             provider=self.name,
             region=context,
@@ -230,13 +243,13 @@ class KubernetesProvider:
             price=price,
             as_of=self._clock.now(),
             source=self.name,
-            amortised=amortised,
+            amortised=amortised and part_price(amortised, accelerator) * share.gpus,
             cpus=float(share.cpus),
             memory_gib=float(share.memory),
-            slots=free + ours,
-            availability=Availability.AVAILABLE if free else Availability.UNAVAILABLE,
-            unavailable_because="" if free else "no node has enough free capacity",
-            engine="skypilot",
+            slots=None if refusal else free + ours,
+            availability=Availability.UNKNOWN if refusal else available,
+            unavailable_because=refusal or ("" if free else "no node has enough free capacity"),
+            engine=None if refusal else "skypilot",
             money=MoneyKind.AMORTISED,
         )
 
@@ -275,17 +288,24 @@ def parse_nodes(nodes: Sequence[Any], pods: Sequence[Any]) -> tuple[list[Kuberne
                 quantity(allocatable["cpu"]), quantity(allocatable["memory"]), int(quantity(allocatable.get(_GPU, 0)))
             )
             labels = node["metadata"].get("labels") or {}
+            slices = _slices(allocatable)
             reason = _pod_refusal(node)
         except (KeyError, TypeError, ValueError, AttributeError):
             skipped.append(SkippedRow("malformed_node", "a node without a name, or a count of CPUs or memory"))
             continue
         if reason:
             skipped.append(SkippedRow("node_takes_no_jobs", f"{name}: {reason}"))
-        elif shared := _shares_cards(allocatable, labels):
-            skipped.append(SkippedRow("shared_gpu", f"{name}: {shared}; gpubroker places jobs on whole cards"))
-        elif capacity.gpus and not labels.get(label):
+        elif (replicas := str(labels.get(_REPLICAS) or "1")).isdecimal() and int(replicas) > 1:
+            detail = f"{name}: {_REPLICAS}={replicas}: several jobs share a card, which gpubroker does not do there"
+            skipped.append(SkippedRow("shared_gpu", detail))
+        elif (capacity.gpus or slices) and not labels.get(label):
             skipped.append(SkippedRow("gpu_without_type", f"{name}: no label {label or _KIND_LABELS[0]} names its GPU"))
         else:
+            for profile, count in slices.items():
+                part = NodeCapacity(capacity.cpus, capacity.memory, count)
+                parsed.append(KubernetesNode(name, f"{labels[label]}-{profile}", part, part))
+            if slices and not capacity.gpus:
+                continue
             usable = capacity - daemons.get(name, NodeCapacity())
             free = usable - others.get(name, NodeCapacity())
             parsed.append(KubernetesNode(name, str(labels[label]) if capacity.gpus else "", usable, free))
@@ -320,16 +340,10 @@ def _kind_label(nodes: Sequence[Any]) -> str:
     return next((label for label in _KIND_LABELS if label in present), "")
 
 
-def _shares_cards(allocatable: Mapping[str, Any], labels: Mapping[str, Any]) -> str:
-    """How the node's cards are cut into parts; empty if they are whole. Time-slicing reports a card as several, and a
-    node of MIG slices alone would look like a machine without GPUs."""
-    slices = sorted(key for key, count in allocatable.items() if key.startswith(_SLICE) and quantity(count))
-    if slices:
-        return f"offers {', '.join(slices)}"
-    replicas = str(labels.get(_REPLICAS) or "1")
-    if replicas.isdecimal() and int(replicas) > 1:
-        return f"{_REPLICAS}={replicas}: several jobs share a card"
-    return ""
+def _slices(allocatable: Mapping[str, Any]) -> dict[str, int]:
+    """How many MIG slices of each profile the node has. A node of slices alone would look like one without GPUs."""
+    counts = {key.removeprefix(_SLICE): int(quantity(of)) for key, of in allocatable.items() if key.startswith(_SLICE)}
+    return {profile: count for profile, count in sorted(counts.items()) if count}
 
 
 def _pod_refusal(node: Any) -> str:

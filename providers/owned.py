@@ -3,15 +3,17 @@
 import os
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from importlib import import_module
 from typing import Any, ClassVar
 
 import psutil
 from pydantic import Field
 
-from broker.core.market.local_gpus import local_gpus
+from broker.core.market.accelerators import card_share, lookup, part_price
+from broker.core.market.local_gpus import LocalGpu, local_gpus
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
@@ -48,9 +50,10 @@ def _nvml() -> Any:
 
 
 class Owned:
-    """One offer for each kind of GPU in this machine, and one for its CPUs.
+    """One offer for each kind of GPU and of MIG slice in this machine, and one for its CPUs.
 
-    The machine is one machine: `slots` is 1 on each offer, and several jobs may share it. Without a
+    The machine is one machine: `slots` is 1 on each offer, and several jobs may share it. Slices cost their share of
+    the memory of its cards; what is in no slice is a `SkippedRow`, and its owner's. Without a
     driver, or if NVML fails, only the CPU offer is returned, with a `SkippedRow` that has NVML's error.
     """
 
@@ -66,23 +69,42 @@ class Owned:
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All offers, whatever the query: it takes milliseconds and costs nothing."""
-        gpus: Counter[str] = Counter()
-        all_linked = False
+        gpus: list[LocalGpu] = []
         try:
             binding = self._nvml()
         except ImportError as error:
             yield SkippedRow("nvml_unavailable", f"the NVML binding cannot be imported: {error}")
         else:
-            cards, skipped = local_gpus(binding)
+            gpus, skipped = local_gpus(binding)
             yield from skipped
-            gpus.update(gpu.accelerator for gpu in cards)
-            all_linked = bool(cards) and all(gpu.linked for gpu in cards)
-        for accelerator, count in gpus.items():
-            link = None if count == 1 else Interconnect.NVLINK if all_linked else Interconnect.PCIE
-            yield self._offer(accelerator, count, link)
+        cards = {gpu.index: card_share(gpu.accelerator)[0] for gpu in gpus}
+        memory = sum(map(_memory, cards.values()), Fraction(0))
+        parts = {card: _memory(card) / memory for card in cards.values()}
+        all_linked = all(gpu.linked for gpu in gpus if not gpu.uuid)
+        for (accelerator, is_slice), count in Counter((gpu.accelerator, bool(gpu.uuid)) for gpu in gpus).items():
+            link = None if count == 1 or is_slice else Interconnect.NVLINK if all_linked else Interconnect.PCIE
+            yield self._offer(accelerator, count, link, parts[card_share(accelerator)[0]] if is_slice else None)
+        for index, card in cards.items():
+            yield from self._stranded(card, [gpu for gpu in gpus if gpu.index == index], parts[card])
         yield self._offer(None, 0, None)
 
-    def _offer(self, accelerator: str | None, count: int, interconnect: Interconnect | None) -> Offer:
+    def _stranded(self, card: str, gpus: Sequence[LocalGpu], part: Fraction) -> Iterator[SkippedRow]:
+        """What of a card is in no slice. ``part``: the card's of the machine."""
+        if left := 1 - sum(card_share(gpu.accelerator)[1] for gpu in gpus):
+            cost = _portion(self._settings.amortised_per_hour or self._settings.marginal_price, part)
+            stranded = cost - sum((part_price(cost, gpu.accelerator) for gpu in gpus), Money.ZERO)
+            text = f"{left} of the memory of GPU {gpus[0].index} ({card}) is in no slice"
+            yield SkippedRow("stranded_gpu", f"{text}: {stranded} an hour, its owner's")
+
+    def _offer(
+        self, accelerator: str | None, count: int, interconnect: Interconnect | None, part: Fraction | None = None
+    ) -> Offer:
+        """``part``: for slices, the part of the machine that their card is."""
+
+        def share(price: Money) -> Money:
+            return price if part is None else part_price(_portion(price, part), accelerator) * count
+
+        amortised = self._settings.amortised_per_hour
         return Offer(
             provider=self.name,
             region="local",
@@ -91,10 +113,10 @@ class Owned:
             accelerator=accelerator,
             count=count,
             capacity_type=CapacityType.OWNED,
-            price=self._settings.marginal_price,
+            price=share(self._settings.marginal_price),
             as_of=self._clock.now(),
             source=self.name,
-            amortised=self._settings.amortised_per_hour,
+            amortised=amortised and share(amortised),
             cpus=float(_cpus()),
             memory_gib=round(psutil.virtual_memory().total / _GIB, 1),
             interconnect=interconnect,
@@ -104,6 +126,15 @@ class Owned:
             engine="local",
             money=MoneyKind.AMORTISED,
         )
+
+
+def _memory(card: str) -> Fraction:
+    return Fraction(lookup(card).memory_gb)
+
+
+def _portion(price: Money, part: Fraction) -> Money:
+    """That part of a price, so that all parts never cost more."""
+    return Money(price.micros * part.numerator // part.denominator)
 
 
 def _cpus() -> int:

@@ -1,7 +1,7 @@
 """The partitions of a Slurm cluster as owned capacity: the free machines, by scontrol and squeue.
 
 Queried before each decision, like this machine. One offer per partition, kind of GPU and count on a node (powers of
-two, and the whole node), and one per partition for its nodes as CPU machines.
+two, and the whole node), one per MIG slice and part of a card in shards, and one for its nodes as CPU machines.
 """
 
 import os
@@ -17,13 +17,16 @@ from typing import Annotated, ClassVar
 from pydantic import BeforeValidator
 
 from broker.core.errors import GiveUp, NoLogin, RetryLater, UnknownName
-from broker.core.market.accelerators import canonical
+from broker.core.market.accelerators import canonical, is_part, part_of, part_price, soft_part
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from providers.registry import ProviderSettings, split_commas
 
 _GRES = re.compile(r"gpu:(?P<type>[A-Za-z0-9._-]+):(?P<count>[0-9]+)")
+_ALL_SHARDS = re.compile(r"(?:^|,)(?P<name>shard(?::[A-Za-z0-9._-]+)?):(?P<count>[0-9]+)(?:\(|,|$)")
+_JOB_PART = re.compile(r"Nodes=(?P<node>\S+) CPU_IDs=\S* Mem=\S* GRES=(?P<gres>\S*)")
+_JOB_SHARDS = re.compile(r"shard(?::[A-Za-z0-9._-]+)?:(?P<count>[0-9]+)\(IDX:(?P<card>[0-9]+)\)")
 _SHARDS = re.compile(r"shard(?::(?P<type>[A-Za-z0-9._-]+))?:[0-9]+\(IDX:(?P<cards>[0-9,-]+)\)")
 _BARE_GRES = re.compile(r"gpu:(?P<count>[0-9]+)(?:\(|,|$)")
 _TAKES_JOBS = frozenset({"IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED"})
@@ -39,18 +42,21 @@ class SlurmProviderSettings(ProviderSettings):
 
     ``price_per_gpu_hour``, ``price_per_cpu_node_hour``: extra cost of use over idling (electricity, wear).
     ``amortised_per_gpu_hour``: the purchase over its life, for showback only. ``partitions``: the ones to use; empty
-    for all that accept jobs.
+    for all that accept jobs. ``mig_card``: the card that is cut, where types of GRES name MIG profiles alone
+    (``1g.10gb``).
     """
 
     price_per_gpu_hour: Money = Money.ZERO
     price_per_cpu_node_hour: Money = Money.ZERO
     amortised_per_gpu_hour: Money | None = None
     partitions: Annotated[tuple[str, ...], BeforeValidator(split_commas)] = ()
+    mig_card: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """A node that accepts jobs: ``gpus`` and ``used`` by type as Slurm names it."""
+    """A node that accepts jobs: ``gpus`` and ``used`` by type as Slurm names it. ``shard``: its shards' GRES, and
+    ``shards``: how many there are; ``room``: how many of each card no job has."""
 
     name: str
     partitions: tuple[str, ...]
@@ -59,6 +65,9 @@ class SlurmNode:
     memory_mib: int
     gpus: Counter[str]
     used: Counter[str]
+    shard: str = ""
+    shards: int = 0
+    room: tuple[int, ...] = ()
 
 
 def is_available() -> bool:
@@ -109,7 +118,9 @@ class SlurmProvider:
         """The offers of all partitions, whatever the query. Read-only. Raises `RetryLater` while the controller is
         unreachable, `NoLogin` without a cluster."""
         cluster = _cluster(self._run(["scontrol", "show", "config"]))
-        nodes, skipped = parse_nodes(self._run(["scontrol", "--oneliner", "--details", "show", "nodes"]))
+        printed = self._run(["scontrol", "--oneliner", "--details", "show", "nodes"])
+        jobs = self._run(["scontrol", "--oneliner", "--details", "show", "jobs"]) if "shard:" in printed else ""
+        nodes, skipped = parse_nodes(printed, jobs)
         yield from skipped
         user = f"--user={os.getuid()}"
         own_nodes = _own_nodes(self._run(["squeue", "--noheader", "--states=running", user, "--format", "%k|%D"]))
@@ -131,11 +142,12 @@ class SlurmProvider:
         for kind in sorted({kind for node in nodes for kind in node.gpus}):
             gpu_nodes = [node for node in nodes if node.gpus[kind]]
             try:
-                accelerator = canonical(kind)
+                accelerator = self._accelerator(kind)
             except UnknownName:
                 yield SkippedRow("unknown_accelerator", f"{partition}: GRES type {kind!r} is not in the GPU table")
                 continue
-            max_gpus = max(node.gpus[kind] for node in gpu_nodes)
+            yield from self._shard_offers(f"{cluster}:{partition}", accelerator, gpu_nodes)
+            max_gpus = 1 if is_part(accelerator) else max(node.gpus[kind] for node in gpu_nodes)
             for count in sorted({2**power for power in range(max_gpus.bit_length())} | {max_gpus}):
                 candidates = [node for node in gpu_nodes if node.gpus[kind] >= count]
                 free = sum(
@@ -156,12 +168,33 @@ class SlurmProvider:
         memory = smallest.memory_mib / 1024
         yield self._offer(f"{cluster}:{partition}", "cpu", None, 0, free, float(smallest.cpus), memory)
 
+    def _accelerator(self, kind: str) -> str:
+        """Raises `UnknownName`."""
+        try:
+            return canonical(kind)
+        except UnknownName:
+            return canonical(f"{self._settings.mig_card}-{kind}")
+
+    def _shard_offers(self, zone: str, accelerator: str, nodes: Sequence[SlurmNode]) -> Iterator[Offer]:
+        """Each number of shards that is an equal part of a card. Slurm gives a job shards of one card alone."""
+        for shard, each in sorted({(node.shard, node.shards // len(node.room)) for node in nodes if node.room}):
+            same = [node for node in nodes if (node.shard, node.shards) == (shard, each * len(node.room))]
+            smallest = min(same, key=lambda node: node.cpus)
+            for number in (number for number in range(1, each) if each % number == 0):
+                free = sum(min(sum(room // number for room in node.room), node.free_cpus) for node in same)
+                part, name = number / smallest.shards, soft_part(part_of(accelerator, each // number))
+                cpus, memory = smallest.cpus * part, smallest.memory_mib / 1024 * part
+                yield self._offer(zone, f"{shard}:{number}", name, 1, free, cpus, memory)
+
     def _offer(
         self, zone: str, machine: str, accelerator: str | None, count: int, free: int, cpus: float, memory_gib: float
     ) -> Offer:
         """``zone``: ``cluster:partition``."""
         settings = self._settings
-        amortised = settings.amortised_per_gpu_hour if count else None
+        amortised = settings.amortised_per_gpu_hour if accelerator else None
+        price = settings.price_per_cpu_node_hour
+        if accelerator:
+            price = part_price(settings.price_per_gpu_hour, accelerator) * count
         return Offer(
             provider=self.name,
             region=zone.partition(":")[0],
@@ -170,10 +203,10 @@ class SlurmProvider:
             accelerator=accelerator,
             count=count,
             capacity_type=CapacityType.OWNED,
-            price=settings.price_per_gpu_hour * count if count else settings.price_per_cpu_node_hour,
+            price=price,
             as_of=self._clock.now(),
             source=self.name,
-            amortised=amortised and amortised * count,
+            amortised=amortised and part_price(amortised, accelerator) * count,
             cpus=round(cpus, 1),
             memory_gib=round(memory_gib, 1),
             slots=free,
@@ -191,9 +224,9 @@ def _with_slots(offer: Offer, ours: int) -> Offer:
     return replace(offer, slots=ours, availability=Availability.UNAVAILABLE, unavailable_because=because)
 
 
-def parse_nodes(printed: str) -> tuple[list[SlurmNode], list[SkippedRow]]:
+def parse_nodes(printed: str, jobs: str = "") -> tuple[list[SlurmNode], list[SkippedRow]]:
     """The nodes that accept jobs, from ``scontrol --oneliner --details show nodes``; other nodes and invalid lines as
-    skipped rows."""
+    skipped rows. ``jobs``: from ``show jobs``, for the shards that are free."""
     nodes: list[SlurmNode] = []
     skipped: list[SkippedRow] = []
     for line in filter(None, (line.strip() for line in printed.splitlines())):
@@ -219,8 +252,32 @@ def parse_nodes(printed: str) -> tuple[list[SlurmNode], list[SkippedRow]]:
         partitions = tuple(filter(None, fields.get("Partitions", "").split(",")))
         gpus = _gpus(gres)
         used = _gpus(fields.get("GresUsed", "")) + _sharded_cards(fields.get("GresUsed", ""), gpus)
-        nodes.append(SlurmNode(name, partitions, cpus, max(free_cpus, 0), memory, gpus, used))
+        shard, shards, room = _shard_room(name, gres, fields.get("GresUsed", ""), gpus, jobs)
+        nodes.append(SlurmNode(name, partitions, cpus, max(free_cpus, 0), memory, gpus, used, shard, shards, room))
     return nodes, skipped
+
+
+def _shard_room(node: str, gres: str, used: str, gpus: Counter[str], jobs: str) -> tuple[str, int, tuple[int, ...]]:
+    """The shards' GRES, their number, and how many of each card are free. A card is full that is in use without a job
+    that is seen to use it. Nothing of a node whose shards are not the same on each card, of one kind."""
+    match, cards = _ALL_SHARDS.search(gres), gpus.total()
+    if match is None or len(gpus) != 1 or not cards or int(match["count"]) % cards:
+        return "", 0, ()
+    taken: Counter[int] = Counter()
+    for part in _JOB_PART.finditer(jobs):
+        if part["node"] == node:
+            for own in _JOB_SHARDS.finditer(part["gres"]):
+                taken[int(own["card"])] += int(own["count"])
+    each = int(match["count"]) // cards
+    busy = {card for spans in re.findall(r"\(IDX:([0-9,-]+)\)", used) for card in _numbers(spans)}
+    room = [max(each - taken[card], 0) if card not in busy or taken[card] else 0 for card in range(cards)]
+    return match["name"], int(match["count"]), tuple(room)
+
+
+def _numbers(spans: str) -> list[int]:
+    """``0-2,5`` as 0, 1, 2 and 5."""
+    ends = (span.partition("-") for span in spans.split(","))
+    return [number for first, _, last in ends for number in range(int(first), int(last or first) + 1)]
 
 
 def _gpus(text: str) -> Counter[str]:
@@ -235,8 +292,7 @@ def _sharded_cards(used: str, gpus: Counter[str]) -> Counter[str]:
     count for each of its types."""
     cards: Counter[str] = Counter()
     for shards in _SHARDS.finditer(used):
-        spans = (span.partition("-") for span in shards["cards"].split(","))
-        number = sum(int(last or first) - int(first) + 1 for first, _, last in spans)
+        number = len(_numbers(shards["cards"]))
         cards.update(dict.fromkeys([shards["type"]] if shards["type"] else gpus, number))
     return cards
 

@@ -136,10 +136,13 @@ def own_cluster() -> Iterator[SlurmCluster]:
 
 
 @contextmanager
-def running_cluster(folder: Path, nodes: Sequence[str] = NODES, more: str = "") -> Iterator[SlurmCluster]:
+def running_cluster(
+    folder: Path, nodes: Sequence[str] = NODES, more: str = "", shards: int = 0, sliced: str = ""
+) -> Iterator[SlurmCluster]:
     """Run a cluster in that folder (short and private, as munge requires), and end it with all its jobs.
 
-    ``more``: lines of slurm.conf.
+    ``more``: lines of slurm.conf. ``shards``: of each card; ``sliced``: a node whose GPUs are MIG slices, without
+    shards.
     """
     ports = free_ports(1 + len(nodes))
     (folder / "state").mkdir(parents=True)
@@ -148,14 +151,22 @@ def running_cluster(folder: Path, nodes: Sequence[str] = NODES, more: str = "") 
     for node, port in zip(nodes, ports[1:], strict=True):
         (folder / f"spool-{node}").mkdir()
         address = f"NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port}"
-        lines.append(f"NodeName={node} {address} CPUs=8 RealMemory=8000 Gres=gpu:h100:{GPUS_A_NODE} State=UNKNOWN")
+        number = shards * GPUS_A_NODE if node != sliced else 0
+        has = f"gpu:{_kind(node, sliced)}:{GPUS_A_NODE}" + (f",shard:{number}" if number else "")
+        lines.append(f"NodeName={node} {address} CPUs=8 RealMemory=8000 Gres={has} State=UNKNOWN")
     gres = []
     for node in nodes:
         for index in range(GPUS_A_NODE):
             device = folder / f"{node}-gpu{index}"
-            device.touch()
-            gres.append(f"NodeName={node} Name=gpu Type=h100 File={device}")
+            if shards:  # from a file, Slurm numbers no device for CUDA
+                os.mknod(device, 0o20666, os.makedev(1, 3))
+            else:
+                device.touch()
+            gres.append(f"NodeName={node} Name=gpu Type={_kind(node, sliced)} File={device}")
+        if shards and node != sliced:
+            gres.append(f"NodeName={node} Name=shard Count={shards * GPUS_A_NODE}")
     conf = _CONF.format(host=socket.gethostname(), port=ports[0], folder=folder, nodes="\n".join(lines))
+    conf = conf.replace("GresTypes=gpu", "GresTypes=gpu,shard") if shards else conf
     (folder / "slurm.conf").write_text(conf + more)
     (folder / "gres.conf").write_text("\n".join(gres) + "\n")
     key = folder / "munge" / "key"
@@ -179,6 +190,10 @@ def running_cluster(folder: Path, nodes: Sequence[str] = NODES, more: str = "") 
             daemon.kill()
             daemon.wait(240)
         _end_steps(folder)
+
+
+def _kind(node: str, sliced: str) -> str:
+    return "h100_1g.10gb" if node == sliced else "h100"
 
 
 def _cancel_all(cluster: SlurmCluster) -> None:

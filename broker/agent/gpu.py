@@ -66,8 +66,10 @@ def sample() -> list[Sample]:
 def assigned_samples(samples: Sequence[Sample], environment: Mapping[str, str]) -> list[Sample]:
     """The samples of the accelerators assigned to this job, by number or by (the start of) their UUID; all of them if
     it has the whole machine. Empty, which is unknown use, if one of them has no sample of its own: a MIG partition has
-    none.
+    none, and a card of which the job has shards is used by others, too.
     """
+    if "SLURM_SHARDS_ON_NODE" in environment:
+        return []
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return list(samples)

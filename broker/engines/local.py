@@ -4,9 +4,9 @@ Everything about an attempt is in the engine's folder under its key, readable by
 down, the last heartbeat (the agent touches a file) counts as the attempt's end; it is too early by at most one
 heartbeat.
 
-Each job gets a part of the machine (`broker.engines.register`): GPUs by number (the others are hidden from it), CPUs by
-number (it is bound to them), and memory, which is counted but not limited. The nodes of a multi-node job share the
-job's part (`broker.engines.gang`).
+Each job gets a part of the machine (`broker.engines.register`): GPUs by number and MIG slices by UUID (the others are
+hidden from it), CPUs by number (it is bound to them), and memory, which is counted but not limited. The nodes of a
+multi-node job share the job's part (`broker.engines.gang`).
 """
 
 import json
@@ -115,7 +115,7 @@ class Local:
                 hint="install nvidia-ml-py into gpubroker's environment",
             ) from error
         models = {name for name, _ in share.gpus}
-        return Inventory(whole, cpus, [gpu.index for gpu in gpus if gpu.accelerator in models])
+        return Inventory(whole, cpus, [gpu.device for gpu in gpus if gpu.accelerator in models])
 
     def find(self, key: str) -> str | None:
         return self._handles.find(key)

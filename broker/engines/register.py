@@ -39,11 +39,12 @@ _CPU = 1000
 
 @dataclass(frozen=True, slots=True)
 class AssignedPart:
-    """The part of the machine that one job has: ``cpus`` and ``gpus`` by number. ``store``: hash of the job's store."""
+    """The part of the machine that one job has: ``cpus`` by number, ``gpus`` by number, MIG slices by UUID. ``store``:
+    hash of the job's store."""
 
     share: MachineShare
     cpus: tuple[int, ...] = ()
-    gpus: tuple[int, ...] = ()
+    gpus: tuple[int | str, ...] = ()
     store: str = ""
 
     def divided(self, nodes: int) -> tuple[AssignedPart, ...]:
@@ -76,7 +77,8 @@ class AssignedPart:
             share = document["share"]
             kinds = tuple(sorted((str(name), _whole_number(count)) for name, count in share["gpus"].items()))
             machine_share = MachineShare(_whole_number(share["milli_cpus"]), _whole_number(share["mib"]), kinds)
-            cpus, gpus = (tuple(map(_whole_number, document[name])) for name in ("cpus", "gpus"))
+            cpus = tuple(map(_whole_number, document["cpus"]))
+            gpus = tuple(gpu if isinstance(gpu, str) else _whole_number(gpu) for gpu in document["gpus"])
             return cls(machine_share, cpus, gpus, str(document["store"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a part of a machine: {error!r}") from error
@@ -84,11 +86,11 @@ class AssignedPart:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The whole machine: ``has`` in total, ``cpus`` and ``gpus`` (of the requested kind) by number."""
+    """The whole machine: ``has`` in total, ``cpus`` and ``gpus`` (of the requested kind) as in `AssignedPart`."""
 
     has: MachineShare
     cpus: Sequence[int]
-    gpus: Sequence[int]
+    gpus: Sequence[int | str]
 
 
 class MachineRegister:

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict
 from broker.agent.store import make_private
 from broker.core.errors import BrokerError, GiveUp, RetryLater
 from broker.core.events.outcomes import Cause
+from broker.core.market.accelerators import is_shared
 from broker.core.market.capacity import Machine
 from broker.core.market.offers import Offer
 from broker.core.ports import EngineState, EntryCommand, Launch, Observation
@@ -291,7 +292,8 @@ def _machine_options(offer: Offer, launch: Launch, memory_by: str) -> list[str]:
     """The job's request per node."""
     job = launch.job
     request = request_served(offer, job)
-    options = [f"--gres=gpu:{offer.instance_type}"] if offer.accelerator else []
+    kind = "" if is_shared(offer.accelerator) else "gpu:"  # an offer of shards names them
+    options = [f"--gres={kind}{offer.instance_type}"] if offer.accelerator else []
     cpus = (request.cpus if request else None) or offer.cpus  # without accelerators, an offer is of free nodes
     memory = (request.memory_gib if request else None) or (offer.memory_gib if offer.accelerator else None)
     if cpus:

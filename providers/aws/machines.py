@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 
 from broker.core.errors import UnknownName
-from broker.core.market.accelerators import canonical, is_part, part_of
+from broker.core.market.accelerators import canonical, part_of
 from broker.core.market.offers import Interconnect
 from providers.aws.settings import ENGINE
 from providers.rows import RowRejected
@@ -31,9 +31,8 @@ class AwsMachine:
 
     @property
     def engine(self) -> str | None:
-        """The engine that starts it. A machine with a part of a card is compared but not started, because SkyPilot
-        names that part differently; nor is an UltraServer, which is many machines."""
-        return None if is_part(self.accelerator) or is_ultraserver(self.instance_type) else ENGINE
+        """The engine that starts it. An UltraServer is compared but not started: it is many machines."""
+        return None if is_ultraserver(self.instance_type) else ENGINE
 
 
 def accelerated_types() -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from broker.core.market.accelerators import is_part
+from broker.core.market.accelerators import card_share, is_part
 from broker.core.market.offers import Interconnect
 from providers.azure.settings import ENGINE
 from providers.rows import RowRejected
@@ -31,9 +31,9 @@ class AzureMachine:
 
     @property
     def engine(self) -> str | None:
-        """The engine that starts it. A machine with a part of a card is compared but not started, because SkyPilot
-        names that part differently."""
-        return None if is_part(self.gpu) else ENGINE
+        """The engine that starts it. Of machines with a part of a card, SkyPilot knows those with an A10 (`fetch_azure`
+        of 0.14); the others are compared but not started."""
+        return None if is_part(self.gpu) and card_share(self.gpu)[0] != "A10" else ENGINE
 
 
 def machine(instance_type: str) -> AzureMachine:

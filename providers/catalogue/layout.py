@@ -159,7 +159,7 @@ def offer(  # noqa: PLR0913 - the fields of an offer
     engine: str | None,
 ) -> Offer:
     """An offer as of the file's date, with the age limit of its kind. A zone with the name of its region counts as
-    none."""
+    none. A machine with a part of a card has an engine only if SkyPilot's own catalogue has it."""
     return Offer(
         provider=context.provider,
         region=region,
@@ -173,6 +173,6 @@ def offer(  # noqa: PLR0913 - the fields of an offer
         source=f"csv:{source}",
         cpus=cpus,
         memory_gib=memory_gib,
-        engine=None if is_part(accelerator) else engine,
+        engine=None if is_part(accelerator) and source != "skypilot" else engine,
         max_age=_SPOT_AGE if capacity_type is CapacityType.SPOT else _LIST_AGE,
     )

@@ -110,10 +110,17 @@ def test_a_job_is_as_idle_as_its_own_accelerators(
     assert [one.utilisation for one in gpu.sample()] == percent
 
 
-@pytest.mark.parametrize("part", ["MIG-9c0e", "GPU-another"])
-def test_a_job_whose_use_is_unknown_is_not_idle(node: Node, accelerator: Path, part: str) -> None:
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"CUDA_VISIBLE_DEVICES": "MIG-9c0e"},
+        {"CUDA_VISIBLE_DEVICES": "GPU-another"},
+        {"CUDA_VISIBLE_DEVICES": "0", "SLURM_SHARDS_ON_NODE": "1"},
+    ],
+)
+def test_a_job_whose_use_is_unknown_is_not_idle(node: Node, accelerator: Path, part: dict[str, str]) -> None:
     node.spec("sleep 2; echo done", lease=Lease(idle=(SOON,)), intervals=OFTEN)
-    assert node.start(env={"CUDA_VISIBLE_DEVICES": part}).wait(240) == 0
+    assert node.start(env=part).wait(240) == 0
     assert node.ending().cause is Cause.COMPLETED
 
 

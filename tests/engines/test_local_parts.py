@@ -88,6 +88,44 @@ def test_each_job_sees_its_gpu_and_one_without_sees_none(bench: Bench) -> None:
         submit(bench, "true", placed(gpus=1))
 
 
+class CutNvml(Nvml):
+    """Two cards, the second cut into two slices."""
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        return ("whole", "cut")[index]
+
+    def nvmlDeviceGetMigMode(self, card: str) -> list[int]:
+        return [int(card == "cut")] * 2
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, card: str) -> int:
+        return 2
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, card: str, index: int) -> str:
+        return f"MIG-{index}"
+
+    def nvmlDeviceGetUUID(self, part: str) -> str:
+        return part
+
+    def nvmlDeviceGetName(self, device: str) -> str:
+        return "NVIDIA H100 80GB HBM3" + (" MIG 1g.10gb" if device.startswith("MIG") else "")
+
+
+def test_each_job_sees_its_slice_by_uuid_and_no_slice_is_given_twice(bench: Bench, tmp_path: Path) -> None:
+    mark = bench.mark()
+    local = Local(tmp_path / "home", SystemClock(), LocalSettings(register=tmp_path / "machine"), CutNvml)
+    whole = MachineShare(3000, 3072, (("H100-1g.10gb", 2),))
+    offer = replace(placed(gpus=1).offer, accelerator="H100-1g.10gb", whole=whole, cpus=0.5)
+    where = replace(placed(), offer=offer)
+    for _ in range(2):
+        submit(bench, f"echo $CUDA_VISIBLE_DEVICES >> {mark}; sleep 300", where, local)
+    card = replace(offer, accelerator="H100", whole=MachineShare(3000, 3072, (("H100", 1),)))
+    submit(bench, f"echo $CUDA_VISIBLE_DEVICES >> {mark}; sleep 300", replace(where, offer=card), local)
+    assert sorted(said(mark, 3)) == ["0", "MIG-0", "MIG-1"]
+    with pytest.raises(RetryLater, match="0 GPUs free now"):
+        submit(bench, "true", where, local)
+    assert local.given_to_others(lambda: "theirs").gpus == (("H100", 1), ("H100-1g.10gb", 2))
+
+
 @pytest.mark.system
 def test_a_job_is_bound_to_its_cpus_or_to_those_that_are_free_and_the_broker_is_not(bench: Bench) -> None:
     before, mark = os.sched_getaffinity(0), bench.mark()

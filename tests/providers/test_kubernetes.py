@@ -189,8 +189,8 @@ def cut(resources: Mapping[str, str] | None = None, replicas: str = "", gpus: in
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
-        (cut({"nvidia.com/mig-1g.10gb": "7"}), "shared_gpu"),
-        (cut({"nvidia.com/mig-3g.40gb": "2"}, gpus=4), "shared_gpu"),
+        (cut({"nvidia.com/mig-1g.10gb": "7"}), "gpu_without_type"),
+        (cut({"nvidia.com/mig-1g.10gb": "many"}), "malformed_node"),
         (cut(replicas="4", gpus=4), "shared_gpu"),
         (node("n", spec={"unschedulable": True}), "node_takes_no_jobs"),
         (node("n", ready="Unknown"), "node_takes_no_jobs"),
@@ -205,6 +205,39 @@ def cut(resources: Mapping[str, str] | None = None, replicas: str = "", gpus: in
 def test_nodes_that_cannot_be_offered_are_told(broken: dict[str, Any], reason: str) -> None:
     assert list(skipped(KubectlAnswers(broken))) == [reason]
     assert not offers(KubectlAnswers(broken))
+
+
+def test_slices_are_offered_by_their_memory_and_started_by_nobody() -> None:
+    sliced = cut({"nvidia.com/mig-1g.10gb": "7", "nvidia.com/mig-3g.40gb": "0"})
+    sliced["metadata"]["labels"][SKYPILOTS] = "h100"
+    both = cut({"nvidia.com/mig-3g.40gb": "2"}, gpus=4)
+    cluster = KubectlAnswers(sliced, {**both, "metadata": {**both["metadata"], "name": "m"}})
+    found = offers(cluster, price_per_gpu_hour=Money.usd("2"))
+    assert {name: (one.accelerator, str(one.price), one.engine) for name, one in found.items() if one.count == 1} == {
+        "h100-1g.10gb:1": ("H100-1g.10gb", "$0.25", None),
+        "h100-3g.40gb:1": ("H100-3g.40gb", "$1.00", None),
+        "h100:1": ("H100", "$2.00", "skypilot"),
+    }
+    refused = found["h100-1g.10gb:1"]
+    assert (refused.slots, refused.availability) == (None, Availability.UNKNOWN)
+    assert "SkyPilot requests whole cards on Kubernetes" in refused.unavailable_because
+    provider = KubernetesProvider(
+        clock=ManualClock(NOW), settings=KubernetesProviderSettings(contexts=("lab",)), run=cluster
+    )
+    assert list(provider.check_access()) == ["context lab: 2 nodes, 4 GPUs, 9 MIG slices"]
+
+
+def test_where_slices_are_called_gpus_no_whole_card_is_started() -> None:
+    """SkyPilot takes such a node for one with whole cards: a job could get a slice in the place of a card."""
+    product = "nvidia.com/gpu.product"
+    whole = node("n1", label=product, kind="NVIDIA-H100-80GB-HBM3")
+    single = node("n2", gpus=7, label=product, kind="NVIDIA-H100-80GB-HBM3-MIG-1g.10gb")
+    other = node("n3", label=product, kind="NVIDIA-L4")
+    found = offers(KubectlAnswers(whole, single, other))
+    assert {one.accelerator: one.engine for one in found.values()} == {
+        "H100": None, "H100-1g.10gb": None, "L4": "skypilot",
+    }  # fmt: skip
+    assert "does not tell whole cards from the MIG slices" in found["NVIDIA-H100-80GB-HBM3:1"].unavailable_because
 
 
 def test_whole_cards_with_the_labels_of_sharing_are_cards() -> None:

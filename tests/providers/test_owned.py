@@ -6,10 +6,14 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from broker.core.job.jobs import MachineRequest
 from broker.core.market.offers import CapacityType, Interconnect, MoneyKind, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
+from broker.placement.pricing.shares import offer_part
 from providers.owned import Owned, OwnedSettings
 from tests.contracts.provider_contract import NOW, ProviderContract
 
@@ -22,11 +26,28 @@ class NVMLError(Exception):
 
 
 @dataclass
+class Slice:
+    """A MIG device."""
+
+    name: str
+    uuid: str
+    memory: int
+
+
+def slices(card: str, *profiles: str) -> tuple[Slice, ...]:
+    return tuple(
+        Slice(f"{card} MIG {profile}", f"MIG-{index}", int(profile[3:-2]) * GIB)
+        for index, profile in enumerate(profiles)
+    )
+
+
+@dataclass
 class Card:
     name: str | bytes = "NVIDIA H100 80GB HBM3"
     memory: int = 80 * GIB
     nvlink: bool = True
     mig: bool | None = None
+    slices: tuple[Slice, ...] = ()
 
 
 @dataclass
@@ -56,10 +77,21 @@ class FakeNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Card:
         return self._answer(f"handle {index}", self.cards[index])
 
-    def nvmlDeviceGetName(self, card: Card) -> str | bytes:
+    def nvmlDeviceGetMaxMigDeviceCount(self, card: Card) -> int:
+        return self._answer("slices", 7)
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, card: Card, index: int) -> Slice:
+        if index >= len(card.slices):
+            raise NVMLError("Not Found")
+        return self._answer("slice", card.slices[index])
+
+    def nvmlDeviceGetUUID(self, part: Slice) -> str:
+        return self._answer("uuid", part.uuid)
+
+    def nvmlDeviceGetName(self, card: Card | Slice) -> str | bytes:
         return self._answer("name", card.name)
 
-    def nvmlDeviceGetMemoryInfo(self, card: Card) -> SimpleNamespace:
+    def nvmlDeviceGetMemoryInfo(self, card: Card | Slice) -> SimpleNamespace:
         return self._answer("memory", SimpleNamespace(total=card.memory))
 
     def nvmlDeviceGetMigMode(self, card: Card) -> list[int]:
@@ -151,10 +183,59 @@ def test_the_cards_beside_a_broken_one_are_still_offered() -> None:
     assert "GPU 1" in skipped[0].detail
 
 
-def test_unknown_and_sliced_cards_are_told_and_not_offered() -> None:
-    offers, skipped = look(FakeNvml([Card("Voodoo 2", GIB), Card(mig=True), Card(mig=False)]))
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+def test_slices_are_offered_beside_whole_cards_and_what_is_in_none_is_its_owners() -> None:
+    cut = Card(mig=True, slices=slices(H100, "1g.10gb", "1g.10gb", "3g.40gb"))
+    offers, skipped = look(
+        FakeNvml([Card("NVIDIA A100-SXM4-80GB"), cut]), wear_per_hour="1.60", amortised_per_hour="3.20"
+    )
+    assert {one.machine: (str(one.price), str(one.amortised), one.interconnect) for one in offers} == {
+        "A100-80GB:1": ("$1.60", "$3.20", None),
+        "H100-1g.10gb:2": ("$0.20", "$0.40", None),
+        "H100-3g.40gb:1": ("$0.40", "$0.80", None),
+        "cpu": ("$1.60", "$3.20", None),
+    }
+    assert [(row.reason, row.detail) for row in skipped] == [
+        ("stranded_gpu", "1/4 of the memory of GPU 1 (H100) is in no slice: $0.40 an hour, its owner's")
+    ]
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb"]), max_size=7), min_size=1, max_size=4
+    ),
+    st.integers(0, 10**7),
+)
+def test_the_slices_of_any_mix_and_what_is_stranded_cost_what_their_cards_do(mix: list[list[str]], micros: int) -> None:
+    cards = []
+    for profiles in mix:
+        while sum(int(profile[3:-2]) for profile in profiles) > 80:
+            profiles.pop()
+        cards.append(Card(mig=True, slices=slices(H100, *profiles)))
+    offers, skipped = look(FakeNvml(cards), wear_per_hour=str(Money(micros).dollars))
+    parts = [one for one in offers if one.accelerator]
+    jobs = [
+        offer_part(one, MachineRequest(accelerator=one.accelerator, count=1), unknown_disk=None).price or Money.ZERO
+        for one in parts
+        for _ in range(one.count)
+    ]
+    stranded = [Money.usd(row.detail.rpartition("$")[2].split()[0]) for row in skipped if row.reason == "stranded_gpu"]
+    cut = [card for card in cards if card.slices]
+    if not cut:
+        assert not jobs
+        return
+    rest = Money(micros // len(cut)) * len(cut) - sum((*jobs, *stranded), Money.ZERO)
+    assert Money.ZERO <= rest < Money(max(len(jobs), 1)), "of cards that are cut without a rest, what is truncated"
+    assert rest == Money.ZERO or len(stranded) < len(cut)
+
+
+def test_unknown_and_uncut_cards_are_told_and_not_offered() -> None:
+    odd = Card(mig=True, slices=slices("Voodoo 2", "1g.10gb"))
+    offers, skipped = look(FakeNvml([Card("Voodoo 2", GIB), Card(mig=True), Card(mig=False), odd]))
     assert [offer.machine for offer in offers] == ["H100:1", "cpu"]
-    assert [row.reason for row in skipped] == ["unknown_accelerator", "gpu_in_mig_mode"]
+    assert [row.reason for row in skipped] == ["unknown_accelerator", "gpu_in_mig_mode", "unknown_accelerator"]
     assert "Voodoo 2" in skipped[0].detail
 
 

@@ -28,12 +28,14 @@ def node(name: str, *, gres: str = "gpu:h100:8", used: str = "gpu:h100:0(IDX:N/A
 class SlurmAnswers:
     """What the commands print."""
 
-    def __init__(self, *nodes: str, ours: str = "") -> None:
-        self.nodes, self.ours = nodes, ours
+    def __init__(self, *nodes: str, ours: str = "", jobs: str = "") -> None:
+        self.nodes, self.ours, self.jobs = nodes, ours, jobs
 
     def __call__(self, arguments: Sequence[str]) -> str:
         if arguments[0] == "squeue":
             return self.ours
+        if "jobs" in arguments:
+            return self.jobs
         return CONFIG if "config" in arguments else "\n".join(self.nodes) + "\n"
 
 
@@ -63,7 +65,47 @@ class TestSlurmProvider(ProviderContract):
 )
 def test_cards_that_carry_shards_are_not_free(used: str, free: int) -> None:
     found = offers(SlurmAnswers(node("n1", gres="gpu:h100:8,shard:h100:32", used=used)))
-    assert {one.slots for one in found.values() if one.zone == "lab:gpu" and one.count == 1} == {free}
+    assert found["slurm/lab:gpu/h100:1/H100:1/owned"].slots == free
+
+
+def on_card(node: str, shards: int, card: int) -> str:
+    return f"JobId=7 JOB_GRES=shard:{shards} Nodes={node} CPU_IDs=6 Mem=0 GRES=shard:{shards}(IDX:{card}) Power=\n"
+
+
+@pytest.mark.parametrize(
+    ("used", "jobs", "quarters", "halves"),
+    [
+        ("gpu:h100:0(IDX:N/A),shard:h100:0(IDX:N/A)", "", 8, 4),
+        ("gpu:h100:1(IDX:0),shard:h100:0(IDX:N/A)", "", 4, 2),
+        ("gpu:h100:0(IDX:N/A),shard:h100:1(IDX:1)", on_card("n1", 1, 1), 7, 3),
+        ("gpu:h100:0(IDX:N/A),shard:h100:1(IDX:1)", on_card("n1", 1, 1) + on_card("n1", 3, 1), 4, 2),
+        ("gpu:h100:0(IDX:N/A),shard:h100:2(IDX:0-1)", on_card("n1", 2, 0) + on_card("other", 2, 1), 2, 1),
+    ],
+)
+def test_shards_of_one_card_are_parts_that_software_shares(used: str, jobs: str, quarters: int, halves: int) -> None:
+    """A card is full that is in use without a job that is seen to use it: other users' jobs may be hidden."""
+    found = offers(SlurmAnswers(node("n1", gres="gpu:h100:2,shard:h100:8", used=used), jobs=jobs))
+    slots = {one.machine: one.slots for one in found.values() if one.zone == "lab:gpu" and "shared" in one.machine}
+    assert slots == {"H100-1of4-shared:1": quarters, "H100-1of2-shared:1": halves}
+    assert found["slurm/lab:gpu/shard:h100:2/H100-1of2-shared:1/owned"].cpus == pytest.approx(15.5)
+
+
+@pytest.mark.parametrize("gres", ["gpu:h100:2,shard:7", "gpu:h100:1,gpu:a100:1,shard:8", "shard:8"])
+def test_shards_that_cannot_be_told_apart_by_card_are_not_offered(gres: str) -> None:
+    found = offers(SlurmAnswers(node("n1", gres=gres)))
+    assert not [one for one in found.values() if "shared" in one.machine]
+
+
+def test_slices_are_offered_by_their_memory_and_never_cost_more_than_their_card() -> None:
+    settings = SlurmProviderSettings(price_per_gpu_hour=Money(2_000_003), mig_card="H100-80GB")
+    bare, full = node("n1", gres="gpu:1g.10gb:7"), node("n2", gres="gpu:nvidia_h100_80gb_hbm3_3g.40gb:2")
+    found = {one.accelerator: one for one in offers(SlurmAnswers(bare, full), settings).values()}
+    assert {name: (one.count, one.slots, one.price) for name, one in found.items() if name} == {
+        "H100-1g.10gb": (1, 7, Money(250_000)),
+        "H100-3g.40gb": (1, 2, Money(1_000_001)),
+    }
+    assert "gpu:1g.10gb" in f"gpu:{found['H100-1g.10gb'].instance_type}"
+    assert not [one for one in offers(SlurmAnswers(bare)).values() if one.accelerator], "of which card is unknown"
 
 
 def test_every_count_that_a_node_can_give_is_an_offer() -> None:

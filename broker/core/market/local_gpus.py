@@ -1,6 +1,7 @@
-"""The NVIDIA GPUs of this machine, as NVML reports them. The NVML binding is passed in."""
+"""The NVIDIA GPUs of this machine and the MIG slices of those that are cut, as NVML reports them. The NVML binding is
+passed in."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +14,22 @@ _GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class LocalGpu:
-    """One GPU. ``index``: NVML's index, in PCI bus order. ``linked``: its first NVLink is up."""
+    """One GPU, or one MIG slice of it. ``index``: NVML's index of the card, in PCI bus order. ``linked``: its first
+    NVLink is up. ``uuid``: of the slice; empty for a card."""
 
     index: int
     accelerator: str
-    linked: bool
+    linked: bool = False
+    uuid: str = ""
+
+    @property
+    def device(self) -> int | str:
+        """How CUDA is told to use it."""
+        return self.uuid or self.index
 
 
 def local_gpus(nvml: Any) -> tuple[list[LocalGpu], list[SkippedRow]]:
-    """The usable GPUs in order, and the others with the reason. Never raises the binding's NVMLError."""
+    """The usable GPUs and slices in order, and the others with the reason. Never raises the binding's NVMLError."""
     gpus: list[LocalGpu] = []
     skipped: list[SkippedRow] = []
     try:
@@ -31,14 +39,13 @@ def local_gpus(nvml: Any) -> tuple[list[LocalGpu], list[SkippedRow]]:
     try:
         for index in range(nvml.nvmlDeviceGetCount()):
             try:
-                result = _device(nvml, index)
+                for result in _devices(nvml, index):
+                    if isinstance(result, SkippedRow):
+                        skipped.append(result)
+                    else:
+                        gpus.append(result)
             except nvml.NVMLError as error:
                 skipped.append(SkippedRow("gpu_unreadable", f"GPU {index}: {error}"))
-                continue
-            if isinstance(result, SkippedRow):
-                skipped.append(result)
-            else:
-                gpus.append(result)
     except nvml.NVMLError as error:
         skipped.append(SkippedRow("nvml_unavailable", f"the GPUs cannot be counted: {error}"))
     finally:
@@ -46,22 +53,40 @@ def local_gpus(nvml: Any) -> tuple[list[LocalGpu], list[SkippedRow]]:
     return gpus, skipped
 
 
-def _device(nvml: Any, index: int) -> LocalGpu | SkippedRow:
-    """Raises the binding's NVMLError."""
+def _devices(nvml: Any, index: int) -> Iterator[LocalGpu | SkippedRow]:
+    """The card, or its slices if it is in MIG mode. Raises the binding's NVMLError."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    raw = nvml.nvmlDeviceGetName(handle)
-    name = raw.decode() if isinstance(raw, bytes) else str(raw)
+    mode = _call_optional(nvml, nvml.nvmlDeviceGetMigMode, handle)
+    if mode is None or not mode[0]:
+        linked = bool(_call_optional(nvml, nvml.nvmlDeviceGetNvLinkState, handle, 0))
+        yield _device(nvml, handle, index, linked=linked)
+        return
+    number = 0
+    for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        part = _call_optional(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place)
+        if part is not None:
+            number += 1
+            yield _device(nvml, part, index, uuid=_text(nvml.nvmlDeviceGetUUID(part)))
+    if not number:
+        detail = f"GPU {index} is in MIG mode, but not cut into slices: `nvidia-smi mig -cgi PROFILES -C` cuts it"
+        yield SkippedRow("gpu_in_mig_mode", detail)
+
+
+def _device(nvml: Any, handle: Any, index: int, *, linked: bool = False, uuid: str = "") -> LocalGpu | SkippedRow:
+    """Raises the binding's NVMLError."""
+    name = _text(nvml.nvmlDeviceGetName(handle))
     memory_gib = nvml.nvmlDeviceGetMemoryInfo(handle).total / _GIB
-    mig = _call_optional(nvml, nvml.nvmlDeviceGetMigMode, handle)
-    if mig is not None and mig[0]:
-        return SkippedRow("gpu_in_mig_mode", f"GPU {index}: {name} is cut into MIG slices, which are not offered")
     try:
         accelerator = canonical(name, memory_gib)
     except UnknownName:
         return SkippedRow(
             "unknown_accelerator", f"GPU {index}: {name!r} ({memory_gib:.0f} GiB) is not in the GPU table"
         )
-    return LocalGpu(index, accelerator, bool(_call_optional(nvml, nvml.nvmlDeviceGetNvLinkState, handle, 0)))
+    return LocalGpu(index, accelerator, linked, uuid)
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _call_optional(nvml: Any, call: Callable[..., Any], *arguments: Any) -> Any:

@@ -167,7 +167,9 @@ def test_a_new_gpu_machine_is_counted_and_a_cpu_machine_is_not(make: Make, files
         on_demand(product("m7i.large", "us-east-1", Instance_Family="General purpose", GPU="NA"), "0.1"),
     ]
     offers, skipped = read(make, files, rows)
-    assert [(offer.machine, offer.price, offer.engine) for offer in offers] == [("L4-1of8:1", Money.usd("0.202"), None)]
+    assert [(offer.machine, offer.price, offer.engine) for offer in offers] == [
+        ("L4-1of8:1", Money.usd("0.202"), "skypilot")
+    ]
     assert sorted(skipped) == ["unknown_accelerator", "unknown_machine"]
 
 

@@ -182,10 +182,13 @@ def test_trap_filter_values_are_case_sensitive(server: FakeServer) -> None:
     assert server.requests[0].query["api-version"] == "2023-01-01-preview"
 
 
-def test_a_part_of_a_card_is_compared_and_not_launched() -> None:
-    offers, skipped = told(changed(armSkuName="Standard_NV6ads_A10_v5"), T4)
+def test_of_parts_of_cards_only_those_that_skypilot_knows_are_launched() -> None:
+    names = ("Standard_NV6ads_A10_v5", "Standard_NV4as_v4")
+    offers, skipped = told(*(changed(armSkuName=name) for name in names), T4)
     assert not skipped
-    assert [(offer.machine, offer.engine) for offer in offers] == [("A10-1of6:1", None), ("T4:1", "skypilot")]
+    assert [(offer.machine, offer.engine) for offer in offers] == [
+        ("A10-1of6:1", "skypilot"), ("MI25-1of8:1", None), ("T4:1", "skypilot"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_a_part_of_an_accelerator_is_that_part_and_is_not_launched(tmp_path: Pat
     row = ["Standard_NV6ads_A10_v5", "A10", "0.16666", "6", "55", "", "0.454", "0.09", "eastus", ""]
     odd = ["Standard_NV7ads_A10_v5", "A10", "0.7", "6", "55", "", "0.454", "0.09", "eastus", ""]
     offers, skipped = read(tmp_path, table(SKYPILOT_COLUMNS, [row, odd]), "azure")
-    assert {(o.machine, o.engine) for o in offers} == {("A10-1of6:1", None)}
+    assert {(o.machine, o.engine) for o in offers} == {("A10-1of6:1", "skypilot")}
     assert [row.reason for row in skipped] == ["part_of_an_accelerator"]
 
 
