@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any
 
 from broker.core.errors import InvalidInput, UnknownName
-from broker.core.market.accelerators import canonical
+from broker.core.market.accelerators import canonical, cut_cards, mig_profile
 
 _SLICE = re.compile(  # NVIDIA MIG: 3g.20gb; AMD: cpx_nps4
     r"(?:^|[-_.])(?:(?:mig-)?(?:\d+c\.)?\d+g\.\d+gb|[dqct]px(?:[-_]nps\d)?\b)", re.IGNORECASE
@@ -38,7 +38,12 @@ class Conversion:
         """Request accelerators. ``model``: as the other program calls it; ``asked``: the line that requests them.
         Raises `InvalidInput` for cards of Tenstorrent, which nobody rents here."""
         model = model and self.whole_model(model, asked)
-        name = accelerator_name(model) if model else None
+        name = (_slice_name(model) or accelerator_name(model)) if model else None
+        if name and mig_profile(name) and count > 1:
+            self.lose(
+                f"{asked}: a program sees one MIG slice, so that one is requested: `num_nodes: {count}` starts more"
+            )
+            count = 1
         if name is None and model and _TENSTORRENT.match(model):
             hint = f"write the card that the job needs instead, such as `H100:{count}`"
             raise InvalidInput(f"{asked}: cards of Tenstorrent are not supported", hint=hint)
@@ -52,7 +57,9 @@ class Conversion:
         self.resource("accelerators", f"{name or f'{vendor}:16GB+'}:{count}")
 
     def whole_model(self, model: str, asked: str) -> str:
-        """The model without the name of a slice, which is noted; empty if it names the slice alone."""
+        """The model without the name of a slice that is unknown here, which is noted; empty if it names that alone."""
+        if known := _slice_name(model):
+            return known
         if part := _SLICE.search(model):
             self.lose_share(asked)
             return model[: part.start()]
@@ -67,7 +74,7 @@ class Conversion:
 
     def lose_share(self, asked: str) -> None:
         """Note that parts of cards become whole ones. ``asked``: the line that requests them."""
-        self.lose(f"{asked}: each part of a card becomes a whole card, because only whole cards are rented")
+        self.lose(f"{asked}: each part of a card becomes a whole card; a share such as `L4:0.25` requests a part")
 
     def command_of_the_image(self) -> str:
         """A command in the place of the image's own, which is not known here."""
@@ -85,6 +92,15 @@ class Conversion:
     def lose(self, *sentences: str) -> None:
         """Note what is not carried over, each sentence once."""
         self.lost += [sentence for sentence in sentences if sentence not in self.lost]
+
+
+def _slice_name(model: str) -> str | None:
+    """The MIG slice that the model names, with its card or without; None for other models."""
+    cut = mig_profile(model)
+    if cut is None:
+        return None
+    name = accelerator_name(model) if cut[0] else cut[1]
+    return name if name and (cut_cards(cut[1]) if name == cut[1] else mig_profile(name)) else None
 
 
 def accelerator_name(model: str) -> str | None:

@@ -133,6 +133,9 @@ def _convert_machine(container: Mapping[str, Any], pod: Mapping[str, Any], conve
             model = next((str(selector.pop(key)) for key in _MODELS if key in selector), None)
             if instance is None or model is not None:
                 conversion.gpus(count, model, f"{name}: {count}", name.partition(".")[0])
+    for name in [name for name in limits if name.startswith("nvidia.com/mig-")]:
+        count = int(_amount(asked := limits.pop(name)))
+        conversion.gpus(count, name.removeprefix("nvidia.com/mig-"), f"{name}: {asked}")
     if instance is not None:
         conversion.resource("instance_type", instance)
     if (cpus := limits.pop("cpu", None)) is not None:

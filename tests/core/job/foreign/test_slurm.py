@@ -119,15 +119,31 @@ JOB = "apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {containers: [{i
 @pytest.mark.parametrize(
     ("text", "machine"),
     [
-        ("#!/bin/sh\n#SBATCH --gres=gpu:1g.10gb:1\ntrue\n", "nvidia:16GB+:1"),
-        ("#!/bin/sh\n#SBATCH --gpus-per-node=a100_3g.20gb:2\ntrue\n", "A100:2"),
+        ("#!/bin/sh\n#SBATCH --gres=gpu:9g.10gb:1\ntrue\n", "nvidia:16GB+:1"),
+        ("#!/bin/sh\n#SBATCH --gpus-per-node=a100_3g.21gb:2\ntrue\n", "A100:2"),
         ("#!/bin/sh\n#SBATCH --gres=gpu:mi300x_cpx_nps4:1\ntrue\n", "MI300X:1"),
         ("type: task\ncommands: [a]\nresources: {gpu: 'A100:0.5'}\n", "A100:1"),
-        ("type: task\ncommands: [a]\nresources: {gpu: {name: h100-mig-2g.20gb}}\n", "H100:1"),
+        ("type: task\ncommands: [a]\nresources: {gpu: {name: h100-mig-2g.21gb}}\n", "H100:1"),
         (JOB + ", resources: {limits: {nvidia.com/gpu: 500m}}}]}}}\n", "nvidia:16GB+:1"),
     ],
 )
 def test_a_part_of_a_card_becomes_no_whole_one_silently(text: str, machine: str) -> None:
     conversion = convert(text, "given.txt")
     assert conversion.job["resources"]["accelerators"] == machine
-    assert any("only whole cards are rented" in sentence for sentence in conversion.lost)
+    assert any("a share such as `L4:0.25` requests a part" in sentence for sentence in conversion.lost)
+
+
+@pytest.mark.parametrize(
+    ("text", "machine", "lost"),
+    [
+        ("#!/bin/sh\n#SBATCH --gres=gpu:1g.10gb:1\ntrue\n", "1g.10gb:1", ""),
+        ("#!/bin/sh\n#SBATCH --gpus-per-node=a100_3g.20gb:2\ntrue\n", "A100-3g.20gb:1", "`num_nodes: 2` starts more"),
+        ("type: task\ncommands: [a]\nresources: {gpu: {name: h100-mig-2g.20gb}}\n", "H100-2g.20gb:1", ""),
+        (JOB + ", resources: {limits: {nvidia.com/mig-1g.10gb: 1}}}]}}}\n", "1g.10gb:1", ""),
+    ],
+)
+def test_a_slice_stays_a_slice(text: str, machine: str, lost: str) -> None:
+    conversion = convert(text, "given.txt")
+    assert conversion.job["resources"]["accelerators"] == machine
+    assert not any("whole card" in sentence for sentence in conversion.lost)
+    assert lost in " ".join(conversion.lost)
