@@ -1,6 +1,7 @@
 """Offers with derived figures, filtered and sorted, for lists."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
@@ -9,6 +10,7 @@ from typing import Any, Literal, Self, get_args
 from broker.app.market.recorded_capacity import is_recorded
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName, did_you_mean
+from broker.core.job.file.accelerator_requests import parse_alternatives
 from broker.core.job.jobs import Job
 from broker.core.market.accelerators import canonical
 from broker.core.market.offer_order import OfferOrder
@@ -20,7 +22,8 @@ from broker.core.values.units import split_machine
 
 
 def counts_by_accelerator(texts: Iterable[str], where: str) -> dict[str, set[int]]:
-    """The requested counts by canonical accelerator name; an empty set means any count. ``where``: the option or
+    """The requested counts by canonical accelerator name; an empty set means any count. A share of a card
+    (``L4:0.25``) means every part that is large enough. ``where``: the option or
     parameter, for errors. Raises `InvalidInput`, `UnknownName`."""
     counts_by_name: dict[str, set[int]] = {}
     for text in texts:
@@ -28,12 +31,17 @@ def counts_by_accelerator(texts: Iterable[str], where: str) -> dict[str, set[int
             counts_by_name.setdefault("cpu", set())
             continue
         try:
-            name, count = split_machine(text)
+            requests = parse_alternatives(text).requests
+            if any(request.at_least for request in requests):
+                split_machine(text)  # raises: a list is of exact counts
         except ValueError as error:
+            with suppress(ValueError):
+                canonical(split_machine(text)[0])
             raise InvalidInput(str(error), where=where) from error
-        counts = counts_by_name.setdefault(canonical(name), set())
-        if ":" in text:
-            counts.add(count)
+        for request in requests:
+            counts = counts_by_name.setdefault(request.name, set())
+            if ":" in text:
+                counts.add(request.count)
     return counts_by_name
 
 

@@ -330,6 +330,10 @@ def test_what_nobody_offers_has_a_hint_of_what_is_near(gpubroker: Any) -> None:
         done = gpubroker("offers", "--gpu", asked)
         assert f"hint: no {name} is offered; near it: " in done.out
         assert near in done.out
+    shares = gpubroker("offers", "--gpu", "L4:0.25").out
+    assert all(f"no L4-1of{parts} is offered; near it: L4," in shares for parts in (4, 3, 2))
+    assert "1.5 cards cannot be requested" in gpubroker("offers", "--gpu", "L4:1.5").err
+    assert "expected a whole number" in gpubroker("offers", "--gpu", "L4:2+").err
     document = gpubroker("offers", "--gpu", "A100-80GB-1of3", "--json").json
     assert document["nearby"]["A100-80GB-1of3"][0] == "A100-80GB"
     assert "nearby" in gpubroker("offers", "--gpu", "H100", "--json").json
