@@ -60,17 +60,21 @@ def started(
     *,
     of: str = "open",
     on: CapacityType = CapacityType.ON_DEMAND,
+    part: str = "",
     reference: ev.Baseline | None = None,
     **more: Any,
 ) -> str:
-    """Submit a job whose machine comes up ten minutes after ``at`` (UTC); returns its id."""
+    """Submit a job whose machine comes up ten minutes after ``at`` (UTC); returns its id. ``part``: of a card, that it
+    has alone."""
     job_id, name = f"{of}-{number:02d}-tmplt", f"{of}-{number:02d}"
     job = Job(
         name=name, run="python train.py", team=f"team-{number % 5}", project=f"project-{number % 7}",
         environment=("production", "research", None)[number % 3], **more,
     )  # fmt: skip
     rate = Money.usd("10")
-    placement = Placement(replace(offer(at), capacity_type=on), 1, rate, rate, (), None, None, 1.0, 1.0, 0.0)
+    machine = replace(offer(at), capacity_type=on)
+    machine = replace(machine, accelerator=part, count=1) if part else machine
+    placement = Placement(machine, 1, rate, rate, (), None, None, 1.0, 1.0, 0.0)
     request = ev.LaunchRequested(key=attempt_key(job_id, 1), engine="stage", placement=placement)
     submission = ev.Submitted(
         job=job, user=f"user-{number}", deadline=more.get("deadline"), max_duration_seconds=400 * 3600.0,

@@ -12,7 +12,7 @@ from broker.core.values.money import Money, in_microseconds
 from broker.economics.figures import Figure
 
 _HOUR = timedelta(hours=1)
-Use = tuple[str | None, datetime, datetime, int]
+Use = tuple[str | None, datetime, datetime, float]
 """Team (None: without one), start and end (UTC), and the number of GPUs in use."""
 
 

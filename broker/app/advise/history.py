@@ -11,7 +11,7 @@ from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.figures import Figure, Share
 from broker.store import is_missing
 
-Interval = tuple[datetime, datetime, int]
+Interval = tuple[datetime, datetime, float]
 """Start, end (UTC), and the number of GPUs."""
 
 HOUR = timedelta(hours=1)
@@ -32,12 +32,12 @@ def hourly_use(intervals: Iterable[Interval], since: datetime, hours: int) -> li
 
 @dataclass(frozen=True, slots=True)
 class AttemptUse:
-    """An attempt whose machines came up, without simulated ones: ``gpus`` in total, from ``up_since`` until ``gone_at``
-    (UTC; None: not known to be gone)."""
+    """An attempt whose machines came up, without simulated ones: ``gpus``: cards in total, from ``up_since`` until
+    ``gone_at`` (UTC; None: not known to be gone)."""
 
     team: str | None
     accelerator: str
-    gpus: int
+    gpus: float
     up_since: datetime
     gone_at: datetime | None
 
@@ -104,7 +104,7 @@ def recorded_use(store_url: str, broker: Callable[[], Broker], since: datetime) 
         return ()
     with broker().store.reading() as reader:
         return tuple(
-            AttemptUse(attempt.team, attempt.accelerator or "", attempt.gpus, attempt.since, attempt.until)
+            AttemptUse(attempt.team, attempt.card or "", attempt.gpus, attempt.since, attempt.until)
             for attempt in reader.machine_time(since=since)
             if attempt.gpus
         )

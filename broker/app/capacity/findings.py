@@ -141,9 +141,9 @@ def _recorded_use(broker: Broker, since: datetime, now: datetime) -> dict[str, _
     with broker.store.reading() as reader:
         for machine_time in reader.machine_time(since=since):
             end = machine_time.until or now
-            if not machine_time.accelerator or end <= since:
+            if not machine_time.card or end <= since:
                 continue
-            recorded_use = use_by_accelerator.setdefault(machine_time.accelerator, _RecordedUse([], []))
+            recorded_use = use_by_accelerator.setdefault(machine_time.card, _RecordedUse([], []))
             interval = (max(machine_time.since, since), end, machine_time.gpus)
             recorded_use.every.append(interval)
             if machine_time.capacity_type in _RENTED and (price := machine_time.price_per_gpu) is not None:

@@ -182,12 +182,12 @@ def demand_from_history(broker: Broker, since: datetime) -> KnownDemand:
     with broker.store.reading() as reader:
         for machine_time in reader.machine_time(since=since):
             end = machine_time.until or now
-            if not machine_time.accelerator or end <= since:
+            if not machine_time.card or end <= since:
                 continue
             attempts += 1
             begin = max(machine_time.since, since)
-            intervals.setdefault(machine_time.accelerator, []).append((begin, end, machine_time.gpus))
-            key = (machine_time.accelerator, machine_time.capacity_type)
+            intervals.setdefault(machine_time.card, []).append((begin, end, machine_time.gpus))
+            key = (machine_time.card, machine_time.capacity_type)
             rented_hours[key] = rented_hours.get(key, 0.0) + machine_time.gpus * ((end - begin) / HOUR)
     demand_by_accelerator = {}
     for name, accelerator_intervals in sorted(intervals.items()):

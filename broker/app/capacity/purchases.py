@@ -359,7 +359,7 @@ def purchase_review(
         uses: list[Use] = [
             (item.team, item.since, item.until or now, item.gpus)
             for item in reader.machine_time(since=quote.starts)
-            if (item.provider, item.accelerator, item.capacity_type) == (quote.provider, quote.accelerator, _RESERVED)
+            if (item.provider, item.card, item.capacity_type) == (quote.provider, quote.accelerator, _RESERVED)
         ]
     query = OfferQuery(accelerators=(quote.accelerator,), providers=(quote.provider,))
     offers = broker.store.offers(query)

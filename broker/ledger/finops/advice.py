@@ -25,6 +25,7 @@ class AdviceKind(StrEnum):
     IDLE_RUN = "idle_run"
     DATA_WAIT = "data_wait"
     RIGHT_SIZE = "right_size"
+    SHARE_CARDS = "share_cards"
     SPOT = "spot"
 
 

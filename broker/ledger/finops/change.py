@@ -82,7 +82,8 @@ def owner_of(team: str | None, project: str | None) -> str:
 
 @dataclass(slots=True)
 class CellUse:
-    """The sums of a cell in a month. ``time``: milliseconds of accelerators, or of machines without one. ``wasted`` and
+    """The sums of a cell in a month. ``time``: milliseconds of cards (a part counts as its share), or of machines
+    without one. ``wasted`` and
     ``wasted_time``: the parts that were lost work."""
 
     spent: Money = Money.ZERO

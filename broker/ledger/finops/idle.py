@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from broker.core.market.accelerators import card_share
 from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money, in_microseconds
 from broker.economics.reserve.holdings import Holding, HoldingKind
@@ -28,8 +29,8 @@ class IdleCapacity:
 
 
 def idle_in(holdings: Iterable[Holding], used: Month, start: datetime, end: datetime) -> list[IdleCapacity]:
-    """Idle capacity from ``start`` until before ``end`` (UTC), by accelerator and kind. None is idle if use exceeds
-    the held capacity."""
+    """Idle capacity from ``start`` until before ``end`` (UTC), by accelerator and kind, with what of cut cards is in no
+    slice. None is idle if use exceeds the held capacity."""
     held: dict[tuple[str, CapacityType], tuple[int, Money]] = {}
     for holding in holdings:
         first, last = max(start, holding.starts), min(end, holding.ends)
@@ -43,7 +44,7 @@ def idle_in(holdings: Iterable[Holding], used: Month, start: datetime, end: date
         time_used = sum(
             cell_use.time
             for cell, cell_use in used.items()
-            if (cell.accelerator, cell.capacity_type) == (accelerator, kind)
+            if (card_share(cell.accelerator)[0], cell.capacity_type) == (accelerator, kind)
         )
         idle = max(time - time_used, 0)
         capacities.append(

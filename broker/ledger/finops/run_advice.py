@@ -1,19 +1,22 @@
-"""Advice from what runs measured: cards larger than the work, accelerators that wait for data or stand idle, and work
-that spot machines could have done. Pure. Nothing is advised on runs without samples, except spot.
+"""Advice from what runs measured: cards larger than the work, accelerators that wait for data or stand idle, work that
+fits on fewer held cards, and work that spot machines could have done. Pure. Nothing is advised on runs without samples,
+except spot.
 
 A month's attempts of one job name of one owner are judged together, as only those come back next month.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from broker.core.job.jobs import Workload
-from broker.core.market.accelerators import Accelerator, accelerator_names, lookup
+from broker.core.market.accelerators import Accelerator, accelerator_names, is_part, lookup, slices
 from broker.core.market.offers import BOUGHT, CapacityType
 from broker.core.market.price_basis import PriceBasis
+from broker.core.values.figures import plural
 from broker.core.values.money import Money
 from broker.ledger.finops.advice import AdviceKind, MonthAdvice, advise, hours_text
+from broker.ledger.finops.change import NOBODY
 from broker.ledger.finops.units import HOUR, MeasuredAttempt, Targets, mean_use
 
 CheapestPrice = Callable[[str, CapacityType], PriceBasis | None]
@@ -23,8 +26,9 @@ MIN_WAITING = 0.10  # share of accelerator time without work while processors or
 MIN_SAVING = 0.20  # share of the cost: less is not worth a change
 MAX_MEMORY = 0.5  # share of a card's memory up to which a smaller card may do
 MAX_SLOWDOWN = 4.0  # how many times as long a run may take on a smaller card
+_SAMPLED = {"gpu", "gpu_memory"}
 MAX_CHECKPOINT_GAP = timedelta(hours=1)
-_HEADROOM = 0.9  # share of a card's memory that a run may use
+_HEADROOM = 0.9  # share of a card's memory, and of its time, that runs may use
 
 
 def run_advice(attempts: Iterable[MeasuredAttempt], targets: Targets, cheapest: CheapestPrice) -> Iterable[MonthAdvice]:
@@ -43,6 +47,7 @@ def run_advice(attempts: Iterable[MeasuredAttempt], targets: Targets, cheapest: 
             else:  # a card that waits for data looks larger than it is
                 yield from _size_advice(about, measured, targets, cheapest)
         yield from _spot_advice(about, runs, cheapest)
+    yield from _sharing_advice(by_subject)
 
 
 def costs_by_job(attempts: Iterable[MeasuredAttempt]) -> dict[str, Money]:
@@ -128,6 +133,52 @@ def _size_advice(
         f"{Money(micros).rounded()} ({price.origin})",
         f"run a short job on {smaller} and compare the cost of its work, then request `accelerators: {smaller}`",
     )
+
+
+def _sharing_advice(by_subject: Mapping[str, Sequence[MeasuredAttempt]]) -> Iterable[MonthAdvice]:
+    """Of a team's jobs that had one card that is owned or reserved: which would fit on fewer, side by side."""
+    groups: defaultdict[tuple[str | None, str], dict[str, list[MeasuredAttempt]]] = defaultdict(dict)
+    for about, attempts in by_subject.items():
+        for run in attempts:
+            is_card = run.gpus == 1 and not is_part(run.accelerator)
+            if run.capacity_type in BOUGHT and is_card and run.use.keys() >= _SAMPLED:
+                groups[run.team, run.accelerator].setdefault(about, []).append(run)
+    for (team, name), jobs in groups.items():
+        card = lookup(name)
+        needs = {
+            about: (max(run.use["gpu_memory"].peak for run in runs) / card.memory_gib, mean_use(runs, "gpu"))
+            for about, runs in jobs.items()
+        }
+        small = {about: need for about, need in needs.items() if max(need) <= _HEADROOM / 2}
+        cards = _pack(small.values())
+        if len(cards) == len(small):
+            continue
+        runs = [run for about in small for run in jobs[about]]
+        memory = max(need for need, _ in small.values()) * card.memory_gib
+        slice_name = next((part for part, _ in slices(name) if lookup(part).memory_gib * _HEADROOM >= memory), "")
+        yield advise(
+            AdviceKind.SHARE_CARDS,
+            f"{team or NOBODY}: {name}",
+            _cost(runs).scaled(1 - len(cards) / len(small)),
+            f"{len(small)} jobs would fit on {plural(len(cards), 'card')} at a time: {', '.join(sorted(small))} used at"
+            f" most {memory:.0f} of {card.memory_gib:.0f} GiB and {max(busy for _, busy in small.values()):.0%} of a"
+            f" {name} each",
+            f"cut some cards, and request `accelerators: {slice_name}`"
+            if slice_name
+            else f"where Slurm has shards, request `accelerators: {name}:0.5` with `sharing: soft`",
+        )
+
+
+def _pack(needs: Iterable[tuple[float, float]]) -> list[list[float]]:
+    """The cards on which these shares of memory and of time fit, largest memory first: the sums of each card."""
+    cards: list[list[float]] = []
+    for memory, busy in sorted(needs, reverse=True):
+        room = next((card for card in cards if max(card[0] + memory, card[1] + busy) <= _HEADROOM), None)
+        if room is None:
+            cards.append([memory, busy])
+        else:
+            room[:] = room[0] + memory, room[1] + busy
+    return cards
 
 
 def _slowdown(card: Accelerator, other: Accelerator, busy: float, workload: str) -> float | None:

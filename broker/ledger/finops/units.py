@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from broker.core.events.agent_events import ResourceUse
 from broker.core.job.jobs import Workload
-from broker.core.market.accelerators import lookup
+from broker.core.market.accelerators import card_share, lookup
 from broker.core.market.offers import BOUGHT, CapacityType
 from broker.core.values.money import Money
 from broker.economics.figures import Figure
@@ -23,7 +23,7 @@ _MILLION = 1_000_000
 @dataclass(frozen=True, slots=True)
 class MeasuredAttempt:
     """The accelerators of an attempt in a time: ``time`` in milliseconds of accelerators, ``price`` (USD an hour of one
-    of them, None: unknown), ``use`` of the first machine. ``job``: the name of its job.
+    of them, None: unknown), ``use`` of the first machine. ``job``: the name of its job; ``gpus``: how many it had.
     ``may_use_spot``: no guardrail forbids it; ``checkpoint_gap``: the mean time between its checkpoints, None with
     fewer than three."""
 
@@ -40,6 +40,7 @@ class MeasuredAttempt:
     capacity_type: CapacityType = CapacityType.ON_DEMAND
     may_use_spot: bool = False
     checkpoint_gap: timedelta | None = None
+    gpus: int = 1
     use: ResourceUse = field(default_factory=dict)
 
     @property
@@ -146,7 +147,7 @@ def use_by(attempts: Iterable[MeasuredAttempt], dimension: str) -> tuple[GroupUs
     rows = []
     for group, members in groups.items():
         sampled = [attempt for attempt in members if "gpu" in attempt.use]
-        hours, measured_hours = (sum(attempt.time for attempt in some) / HOUR for some in (members, sampled))
+        hours, measured_hours = (float(sum(map(_cards, some)) / HOUR) for some in (members, sampled))
         rows.append(GroupUse(group, hours, measured_hours, use_shares(sampled)))
     return tuple(sorted(rows, key=lambda row: (-row.gpu_hours, row.group)))
 
@@ -303,10 +304,15 @@ def _utilization(attempts: Sequence[MeasuredAttempt]) -> tuple[int, Fraction, Fr
     for attempt in attempts:
         share, idle_share = (Fraction(attempt.use[name].mean) / 100 for name in ("gpu", "gpu_idle"))
         idle_time = idle_share * attempt.time
-        busy, idle = busy + share * attempt.time, idle + idle_time
+        busy, idle = busy + share * _cards(attempt), idle + idle_share * _cards(attempt)
         if attempt.price is not None:
             cost += attempt.price.share(idle_time.numerator, idle_time.denominator * HOUR)
-    return sum(attempt.time for attempt in attempts), busy, idle, cost
+    return int(sum(map(_cards, attempts))), busy, idle, cost
+
+
+def _cards(attempt: MeasuredAttempt) -> Fraction:
+    """Its time in milliseconds of cards: a part counts as its share of the card's memory."""
+    return attempt.time * card_share(attempt.accelerator)[1]
 
 
 def per_unit(reports: Iterable[ReportedTokens], count: Callable[[ReportedTokens], float], units: int) -> Money | None:

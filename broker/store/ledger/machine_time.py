@@ -25,6 +25,7 @@ from sqlalchemy import (
 
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.placements import Placement
+from broker.core.market.accelerators import card_share
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.policy import RentedHours
 from broker.core.values.money import Money
@@ -61,13 +62,20 @@ class MachineTime:
     until: datetime | None
 
     @property
-    def gpus(self) -> int:
-        return self.count * self.nodes
+    def card(self) -> str | None:
+        """The accelerator, or the card that it is a part of."""
+        return self.accelerator and card_share(self.accelerator)[0]
+
+    @property
+    def gpus(self) -> float:
+        """How many cards they are together: a part counts as its share of the card's memory."""
+        return float(self.count * self.nodes * card_share(self.accelerator)[1])
 
     @property
     def price_per_gpu(self) -> Money | None:
-        """USD per hour and accelerator; None if unknown or without accelerators."""
-        return self.price.share(1, self.count) if self.price is not None and self.count else None
+        """USD per hour and card; None if unknown or without accelerators."""
+        share = self.count * card_share(self.accelerator)[1]
+        return self.price.share(share.denominator, share.numerator) if self.price is not None and share else None
 
 
 def keep(connection: Connection, changes: Iterable[tuple[JobView | None, JobView]]) -> None:
@@ -174,10 +182,12 @@ def rented_hours(connection: Connection, since: datetime, until: datetime) -> Se
     left, right, row = to_micros(since), to_micros(until), MachineTimeRow
     columns = (row.user_name, row.team, row.project, row.workload, row.environment, row.money, row.capacity_type)
     query = (
-        select(*columns, func.sum(cast(time_within(left, right, right), Float) * row.count * row.nodes))
+        select(
+            *columns, row.accelerator, func.sum(cast(time_within(left, right, right), Float) * row.count * row.nodes)
+        )
         .where(row.until > left, row.since < right, row.can_use_spot, row.accelerator.is_not(None))
         .where(row.capacity_type.in_((CapacityType.SPOT.value, CapacityType.ON_DEMAND.value)))
-        .group_by(*columns)
+        .group_by(*columns, row.accelerator)
     )
     return [
         RentedHours(
@@ -188,9 +198,9 @@ def rented_hours(connection: Connection, since: datetime, until: datetime) -> Se
             environment,
             money == MoneyKind.SANDBOX,
             on_spot=kind == CapacityType.SPOT,
-            hours=micros / _HOUR,
+            hours=micros / _HOUR * float(card_share(accelerator)[1]),
         )
-        for user, team, project, workload, environment, money, kind, micros in connection.execute(query)
+        for user, team, project, workload, environment, money, kind, accelerator, micros in connection.execute(query)
     ]
 
 

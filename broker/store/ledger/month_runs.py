@@ -15,6 +15,7 @@ from sqlalchemy.orm import aliased, join, outerjoin
 
 from broker.core.events.agent_events import ResourcesUsed, ResourceUse, add_use
 from broker.core.events.outcomes import JobState
+from broker.core.market.accelerators import card_share
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.policy import RentedHours
 from broker.core.values.money import Money
@@ -98,7 +99,7 @@ def machine_hours(connection: Connection, job_ids: Sequence[str]) -> Mapping[str
         in_jobs(MachineTimeRow.job_id), MachineTimeRow.count > 0, MachineTimeRow.until < STILL_RUNNING
     )
     for job_id, since, until, count, nodes, accelerator, kind in for_jobs(connection, query, job_ids):
-        used_hours = (until - since) / 3.6e9 * count * nodes
+        used_hours = (until - since) / 3.6e9 * count * nodes * float(card_share(accelerator)[1])
         hours[job_id] += used_hours
         spot[job_id] += used_hours if kind == CapacityType.SPOT.value else 0.0
         ends[job_id] = max(until, ends.get(job_id, until))
@@ -147,14 +148,14 @@ def gpu_attempts(
     query = (
         select(
             row.job_id, row.attempt, JobRow.name, row.accelerator, row.capacity_type, time, row.micros, row.count,
-            *columns,
+            row.nodes, *columns,
         )
         .select_from(outerjoin(row, JobRow, JobRow.id == row.job_id))
         .where(*_real_machines(team), row.until >= left, row.since < right, row.accelerator.is_not(None), row.count > 0)
     )  # fmt: skip
     uses, saved = _resource_use(connection, left, right), _checkpoint_gaps(connection, left, right)
     attempts = []
-    for job_id, attempt, name, accelerator, kind, used, micros, count, *tags in connection.execute(query):
+    for job_id, attempt, name, accelerator, kind, used, micros, count, nodes, *tags in connection.execute(query):
         user, owner_team, project, workload, environment = tags
         rented = RentedHours(user, owner_team, project, workload, environment, simulated=False)
         measured = MeasuredAttempt(
@@ -170,6 +171,7 @@ def gpu_attempts(
             accelerator or "",
             CapacityType(kind),
             checkpoint_gap=saved.get((job_id, attempt)),
+            gpus=count * nodes,
             use=uses.get((job_id, attempt), {}),
         )
         attempts.append((measured, rented))

@@ -10,12 +10,14 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from fractions import Fraction
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, SQLColumnExpression, TextClause, and_, case, func, select, union_all
 from sqlalchemy.orm import outerjoin
 
 from broker.core.events.outcomes import OUTCOMES, Cause, Next
+from broker.core.market.accelerators import card_share
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import DAY, Account, amount_within
@@ -65,7 +67,7 @@ class _Loss:
     start: int
     end: int
     cell: Cell
-    machines: int
+    machines: Fraction
 
 
 def period_use(connection: Connection, start: datetime, end: datetime, now: datetime) -> PeriodUse:
@@ -80,7 +82,8 @@ def period_use(connection: Connection, start: datetime, end: datetime, now: date
     _add_machines(connection, use, left, right, now_micros)
     losses = {(loss.job_id, loss.attempt): loss for loss in _losses(connection, left, right, now_micros)}
     for loss in losses.values():
-        use.cells.setdefault(loss.cell, CellUse()).wasted_time += (loss.end - loss.start) // _MILLI * loss.machines
+        wasted = int((loss.end - loss.start) // _MILLI * loss.machines)
+        use.cells.setdefault(loss.cell, CellUse()).wasted_time += wasted
     lost_money = select(
         *columns_of(LedgerEntryRow, "job_id", "attempt", "micros", "covers_from", "covers_to"),
         *_OF_ENTRY,
@@ -172,7 +175,8 @@ def _add_machines(connection: Connection, use: PeriodUse, left: int, right: int,
     time = time_within(left, right, now) // _MILLI * machines
     query = select(*_OF_MACHINES, func.sum(time)).where(*_existing(left, right)).group_by(*_OF_MACHINES)
     for *tags, milliseconds in connection.execute(query):
-        use.cells.setdefault(Cell(*tags), CellUse()).time += int(milliseconds)
+        cell = Cell(*tags)
+        use.cells.setdefault(cell, CellUse()).time += int(int(milliseconds) * card_share(cell.accelerator)[1])
 
 
 def _existing(left: int, right: int) -> Sequence[Any]:
@@ -206,7 +210,8 @@ def _losses(connection: Connection, left: int, right: int, now: int) -> Iterator
         if start < end:
             machines = (row._mapping["count"] if row.accelerator is not None else 1) * row.nodes
             cell = Cell(row.team, row.project, row.provider, row.region, row.accelerator, row.capacity_type)
-            yield _Loss(row.job_id, row.attempt, start, end, cell, machines)
+            cards = machines * card_share(row.accelerator)[1]
+            yield _Loss(row.job_id, row.attempt, start, end, cell, cards)
 
 
 def _last_checkpoints(connection: Connection, job_ids: Sequence[str]) -> dict[tuple[str, int | None], int]:

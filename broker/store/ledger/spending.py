@@ -25,6 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import join
 
+from broker.core.market.accelerators import card_share
 from broker.core.market.offers import BOUGHT, CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import ROUTES, Account, Balance, amount_within
@@ -118,6 +119,13 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
         name: GroupSpending({}, float(gpu_hours), float(machine_hours), attempts, jobs)
         for name, gpu_hours, machine_hours, attempts, jobs in rows
     }
+    parts = (
+        select(group, MachineTimeRow.accelerator, func.sum(hours * MachineTimeRow.count * MachineTimeRow.nodes))
+        .where(within, MachineTimeRow.accelerator.is_not(None))
+        .group_by(group, MachineTimeRow.accelerator)
+    )
+    for name, accelerator, part_hours in connection.execute(parts):  # a part counts as its share of the card
+        groups[name].gpu_hours -= float(part_hours) * float(1 - card_share(accelerator)[1])
     movements = join(
         MachineTimeRow,
         MovementSumRow,

@@ -63,6 +63,28 @@ def test_a_card_larger_than_the_work() -> None:
     assert not told(ran(gpu=60.0, gpu_memory=9.0, workload="inference")), "above the target of inference"
 
 
+def test_small_jobs_on_held_cards_would_fit_on_fewer() -> None:
+    held: dict[str, Any] = {"capacity_type": CapacityType.OWNED, "gpu": 25.0, "gpu_memory": 9.0}
+    jobs = [ran(number, job=f"job{number}", **held) for number in range(6)]
+    large = ran(7, job="large", gpu=25.0, gpu_memory=60.0, capacity_type=CapacityType.OWNED)
+    (said,) = told(*jobs, large)
+    assert (said.kind, said.about, said.cost) == (AdviceKind.SHARE_CARDS, "nlp: H100", Money.usd("1200"))
+    assert "6 jobs would fit on 2 cards at a time: nlp / llm: job0, nlp / llm: job1," in said.because
+    assert said.because.endswith("used at most 9 of 80 GiB and 25% of a H100 each")
+    assert "`accelerators: H100-1g.10gb`" in said.do
+    on_l4 = [replace(job, accelerator="L4") for job in jobs]
+    (small,) = told(*on_l4)
+    assert "`accelerators: L4:0.5` with `sharing: soft`" in small.do
+    for apart in (
+        [replace(job, team=job.job) for job in jobs],  # cards of several teams are not shared
+        [replace(job, gpus=8) for job in jobs],
+        [replace(job, accelerator="H100-3g.40gb") for job in jobs],
+        [ran(number, job=f"job{number}", **held | {"gpu": 60.0}) for number in range(6)],
+        jobs[:1],
+    ):
+        assert not told(*apart)
+
+
 def test_a_gpu_that_waits_for_data() -> None:
     (said,) = told(ran(gpu=45.0, gpu_memory=9.0, gpu_waits_cpu=43.0, cpu=97.0))
     assert (said.kind, said.cost) == (AdviceKind.DATA_WAIT, Money.usd("129"))

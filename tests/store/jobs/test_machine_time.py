@@ -8,10 +8,12 @@ import pytest
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause
 from broker.core.job.jobs import Job
-from broker.core.market.offers import MoneyKind
+from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
+from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.ledger.budgets import share_within
 from broker.ledger.entries import Account, Movement, Tags, move
+from broker.ledger.finops.idle import idle_in
 from broker.store import Store
 from broker.store.ledger.spending import DIMENSIONS, GroupSpending, SpendingPeriod
 from tests.past import HOUR, finished, started
@@ -134,6 +136,29 @@ def test_what_was_spent_in_a_period_is_the_sum_over_its_entries(store: Store) ->
             assert found[group].machine_hours == pytest.approx(spent.machine_hours), (*case, group)
         if name == "to come":
             assert not any(any(one.money.values()) for one in found.values()), case
+
+
+def test_a_part_of_a_card_counts_as_its_share_and_the_rest_of_a_held_card_is_idle(store: Store) -> None:
+    """Of a card that is held for a day, a slice of an eighth worked for two hours less ten minutes."""
+    job_id = finished(store, 1, NOW - 5 * HOUR, on=CapacityType.OWNED, part="H100-1g.10gb")
+    eighth = (2 * HOUR - 10 * MINUTE) / HOUR / 8
+    month = datetime(2026, 3, 1, tzinfo=UTC)
+    with store.reading() as look:
+        (row,) = look.machine_time(job_ids=[job_id])
+        assert (row.accelerator, row.card, row.gpus, row.price_per_gpu) == (
+            "H100-1g.10gb", "H100", 0.125, Money.usd("80"),
+        )  # fmt: skip
+        spent = look.spent_by("accelerator", SpendingPeriod(month, NOW, NOW))["H100-1g.10gb"]
+        assert spent.gpu_hours == pytest.approx(eighth)
+        assert spent.machine_hours == pytest.approx(8 * eighth)
+        use = look.used_in(month, NOW, NOW)
+        assert look.machine_hours([job_id])[job_id].gpu_hours == pytest.approx(eighth)
+    day = NOW - 24 * HOUR
+    held = Holding(HoldingKind.OWNED, "H100", 1, "owned", "", day, day + 240 * HOUR, hourly=Money.usd("1.000001"))
+    (idle,) = idle_in([held], use.cells, day, NOW)
+    assert idle.accelerator == "H100"
+    assert idle.idle_time == pytest.approx((24 - eighth) * 3_600_000)
+    assert idle.cost == idle.paid.share(idle.idle_time, idle.held_time), "what no slice used is its owner's"
 
 
 def test_what_holds_money_is_told_with_its_balance(store: Store) -> None:

@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from fractions import Fraction
 from functools import lru_cache
 
+from broker.core.market.accelerators import card_share
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.ledger.entries import EGRESS, Entry, Movement, Tags
 from broker.ledger.finops.focus.months import BillingMonth, MonthlyPart, parts
@@ -136,7 +138,9 @@ def _row(spent: SpentEntry, part: MonthlyPart, month: BillingMonth, account: str
         if is_prepaid and not is_bought:
             row["CommitmentDiscountStatus"] = "Used"
             if tags.gpus:
-                row["CommitmentDiscountQuantity"] = gpu_hours(part.until - part.since, tags.gpus)
+                row["CommitmentDiscountQuantity"] = gpu_hours(
+                    part.until - part.since, tags.gpus * card_share(tags.accelerator)[1]
+                )
                 row["CommitmentDiscountUnit"] = GPU_HOURS
             else:
                 row["CommitmentDiscountQuantity"] = row["PricingQuantity"]
@@ -159,7 +163,7 @@ def common_columns(tags: Tags, month: BillingMonth, account: str, micros: int) -
     }
 
 
-def gpu_hours(time: timedelta, gpus: int) -> Decimal:
+def gpu_hours(time: timedelta, gpus: int | Fraction) -> Decimal:
     """GPU-hours of ``gpus`` for ``time``, rounded to a billionth."""
     return Decimal(time // _MICROSECOND * gpus * _NANO // _HOUR_IN_MICROSECONDS) / _NANO
 
@@ -248,7 +252,8 @@ def commitment_columns(tags: Tags) -> dict[str, Value]:
     """The id of the commitment that capacity with these tags belongs to, the same for its use, its purchase and its
     unused part."""
     kind = tags.capacity_type.value if tags.capacity_type else "prepaid"
-    commitment_id = f"{tags.provider}/{tags.region}/{tags.accelerator or 'cpu'}/{kind}"
+    card = card_share(tags.accelerator or "cpu")[0]
+    commitment_id = f"{tags.provider}/{tags.region}/{card}/{kind}"
     return {
         "CommitmentDiscountId": commitment_id,
         "CommitmentDiscountName": commitment_id,
