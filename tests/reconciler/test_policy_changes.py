@@ -30,7 +30,7 @@ OLD, NEW = OpenPolicy(version="old"), OpenPolicy(version="new")
 def test_a_place_that_only_the_old_policy_allowed_is_not_taken(stage: Stage) -> None:
     key = running(stage)
     stage.engine.take_back(key)
-    stage.place._policy = changing(stage, OLD, replace(NEW, denied=frozenset({"re_place", "extend", "launch"})))
+    stage.place.policy = changing(stage, OLD, replace(NEW, denied=frozenset({"re_place", "extend", "launch"})))
     stage.pass_time(MINUTE, times=3)
     assert stage.engine.submitted == [key]
     assert {decision.policy_version for decision in stage.decided()} <= {"new"}

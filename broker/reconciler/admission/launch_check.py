@@ -73,34 +73,27 @@ class Validity:
         return Validity(self.judgement * factor, self.request * factor)
 
 
+@dataclass(eq=False)
 class Rejudging:
     """The reconciler's `LaunchCheck`."""
 
-    def __init__(
-        self,
-        journal: Store,
-        market: MarketFor,
-        policy: Callable[[], PolicySet],
-        now: Callable[[], datetime],
-        validity: Validity | None = None,
-    ) -> None:
-        self._journal = journal
-        self._market = market
-        self._policy = policy
-        self._now = now
-        self._validity = validity or Validity()
+    journal: Store
+    market: MarketFor
+    policy: Callable[[], PolicySet]
+    now: Callable[[], datetime]
+    validity: Validity = Validity()
 
     def __call__(self, view: JobView, attempt: AttemptView) -> Ruling | Objection:
         """Raises `RetryLater` if offers are unavailable for now, `InvalidInput` if no policy can be read."""
-        now, policy = self._now(), self._policy()
-        if not _within(attempt.requested_at, now, self._validity.request):
+        now, policy = self.now(), self.policy()
+        if not _within(attempt.requested_at, now, self.validity.request):
             return Objection(Cause.REQUEST_EXPIRED, f"requested at {attempt.requested_at:%Y-%m-%d %H:%M} UTC")
-        with self._journal.asking() as snapshot:
+        with self.journal.asking() as snapshot:
             if self._is_valid(snapshot, view, attempt, policy, now):
                 return Ruling.LAUNCH
-        market = self._market(view.job)
-        with writing_if(self._journal, view) as tx:
-            if self._policy().version != policy.version:
+        market = self.market(view.job)
+        with writing_if(self.journal, view) as tx:
+            if self.policy().version != policy.version:
                 return Ruling.LOOK_AGAIN
             placement = _current_placement(tx, view, attempt, market, now)
             if isinstance(placement, Objection):
@@ -108,8 +101,8 @@ class Rejudging:
             return _judge(tx, view, attempt, placement, policy, now)
 
     def holds(self, view: JobView, attempt: AttemptView) -> bool:
-        policy, now = self._policy(), self._now()
-        with self._journal.asking() as snapshot:  # what changes after the first answer could change after the second
+        policy, now = self.policy(), self.now()
+        with self.journal.asking() as snapshot:  # what changes after the first answer could change after the second
             current = snapshot.job(view.id)
             current_attempt = None if current is None or current.cancel_requested else current.attempt(attempt.number)
             if current is None or current_attempt is None or current_attempt.state is not AttemptState.REQUESTED:
@@ -124,7 +117,7 @@ class Rejudging:
             last is not None
             and last.answer is Answer.ALLOW
             and last.policy_version == policy.version
-            and _within(last.at, now, self._validity.judgement)
+            and _within(last.at, now, self.validity.judgement)
             and not _is_denied_by_time(view, attempt, policy, now)
         )
 

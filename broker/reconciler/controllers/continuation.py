@@ -7,7 +7,7 @@ next policy or its owner (`gpubroker jobs extend`). `CapacityEnd` moves jobs off
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.core.errors import InvalidInput
@@ -77,43 +77,36 @@ def is_due(snapshot: StoreReader, view: JobView, policy: PolicySet) -> bool:
     return last is not None and last.policy_version != policy.version
 
 
+@dataclass(eq=False)
 class Continuation(Controller):
     """Resumes jobs that policies stopped. ``plans`` makes the plans for a job's remaining work; ``over``: returns the
     budgets that stop running attempts; ``unusual``: by job, the parts in anomalies of spending."""
 
-    def __init__(
-        self,
-        journal: Store,
-        policy: Callable[[], PolicySet],
-        plans: Callable[[JobView, PolicySet, datetime], Plans],
-        over: ExceededBudgets = lambda policy, now: {},
-        unusual: UnusualOf = lambda now: {},
-    ) -> None:
-        self._journal = journal
-        self._policy = policy
-        self._plans = plans
-        self._over = over
-        self._unusual = unusual
+    journal: Store
+    policy: Callable[[], PolicySet]
+    plans: Callable[[JobView, PolicySet, datetime], Plans]
+    over: ExceededBudgets = lambda policy, now: {}
+    unusual: UnusualOf = lambda now: {}
 
     def goes_by(self, about: JobContext) -> str | None:
         if not is_stopped_by_rules(about.view) or not all(attempt.over for attempt in about.view.attempts):
             return None
         try:
-            return self._policy().version
+            return self.policy().version
         except InvalidInput:
             return None  # an unreadable policy resumes nothing
 
     def reconcile(self, about: JobContext) -> ControllerResult:
         """Resume the job, or record the denial. Raises `RetryLater` if offers are unavailable for now,
         `NoLongerCurrent`."""
-        view, now, policy = about.view, about.now, self._policy()
-        with self._journal.reading() as snapshot:
+        view, now, policy = about.view, about.now, self.policy()
+        with self.journal.reading() as snapshot:
             if not is_due(snapshot, view, policy):
                 return AtRest()
-        plans = self._plans(view, policy, now)
-        unusual = self._unusual(now).get(view.id) if policy.needs_anomalies else None
-        with writing_if(self._journal, view) as tx:
-            if self._policy().version != policy.version:
+        plans = self.plans(view, policy, now)
+        unusual = self.unusual(now).get(view.id) if policy.needs_anomalies else None
+        with writing_if(self.journal, view) as tx:
+            if self.policy().version != policy.version:
                 return DecideAnew()
             denied = self._denied_where_stopped(tx, view, policy, now, unusual) or denied_at_gate(
                 tx, view, policy, plans, now
@@ -132,7 +125,7 @@ class Continuation(Controller):
         if attempt is None or not isinstance(view.waiting, StoppedByPolicy):
             return None
         usage = _action_at_stop(tx, view).usage
-        exceeded = self._over(policy, now)
+        exceeded = self.over(policy, now)
         judgment = judge_running(tx.balance(view.id), policy, view, attempt, usage, now, exceeded, unusual)
         return judgment.decision(policy, view, attempt) if judgment.answer is Answer.DENY else None
 
@@ -167,6 +160,7 @@ def denied_at_gate(tx: StoreWriter, view: JobView, policy: PolicySet, plans: Pla
     return seal(inputs, action, Answer.DENY, verdicts, policy.version, at=now, job_id=view.id)
 
 
+@dataclass(eq=False)
 class CapacityEnd(Controller):
     """Stops an attempt when its job has to leave the capacity that it runs on.
 
@@ -174,15 +168,9 @@ class CapacityEnd(Controller):
     how long this answer is reused, in broker time.
     """
 
-    def __init__(
-        self,
-        journal: Store,
-        leaves: Callable[[Offer], datetime | None],
-        every: timedelta = timedelta(minutes=1),
-    ) -> None:
-        self._journal = journal
-        self._leaves = leaves
-        self._every = every
+    journal: Store
+    leaves: Callable[[Offer], datetime | None]
+    every: timedelta = timedelta(minutes=1)
 
     def goes_by(self, about: JobContext) -> int | None:
         """The attempt that occupies reserved capacity."""
@@ -196,11 +184,11 @@ class CapacityEnd(Controller):
         """Stop the attempt if it is time. Raises `NoLongerCurrent` and `StoreProblem`."""
         view, latest, now = about.view, about.view.latest, about.now
         assert latest is not None, "a job without an attempt gets no such step"
-        leave_at = self._leaves(latest.placement.offer)
+        leave_at = self.leaves(latest.placement.offer)
         if leave_at is None or now < leave_at:
-            return AtRest(now + self._every if leave_at is None else min(leave_at, now + self._every))
+            return AtRest(now + self.every if leave_at is None else min(leave_at, now + self.every))
         explanation = f"the bought capacity ends soon; the job leaves it at {leave_at:%Y-%m-%d %H:%M} UTC"
         reason = MovesElsewhere(advantage=MoveAdvantage.CAPACITY_ENDS, to=None, because=explanation)
         stop = ev.StopRequested(cause=Cause.MOVED, by="the end of the bought capacity", reason=reason)
-        append_if(self._journal, view, [(latest.number, stop)], now)
+        append_if(self.journal, view, [(latest.number, stop)], now)
         return DecideAnew()

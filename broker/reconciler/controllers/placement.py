@@ -89,27 +89,18 @@ Advise = Callable[[JobView, Plans, datetime], PlacementAdvice | None]
 """Returns the strategy's advice; None to keep the plan's ranking."""
 
 
+@dataclass(eq=False)
 class PlacementController(Controller):
     """Places jobs. ``missing_secrets``: returns a job's secrets that this process lacks. ``queue_decision``: returns
     the queue's result for a job. ``refused``: called with each job that the gate refused."""
 
-    def __init__(
-        self,
-        journal: Store,
-        market: MarketFor,
-        policy: Callable[[], PolicySet],
-        missing_secrets: Callable[[Job], Sequence[str]] = lambda job: (),
-        advise: Advise = lambda view, plans, now: None,
-        queue_decision: Callable[[JobView, datetime], QueueDecision] = lambda view, now: QueueDecision(),
-        refused: Callable[[JobView], None] = lambda view: None,
-    ) -> None:
-        self._journal = journal
-        self._market = market
-        self._policy = policy
-        self._missing_secrets = missing_secrets
-        self._advise = advise
-        self._queue_decision = queue_decision
-        self._refused = refused
+    journal: Store
+    market: MarketFor
+    policy: Callable[[], PolicySet]
+    missing_secrets: Callable[[Job], Sequence[str]] = lambda job: ()
+    advise: Advise = lambda view, plans, now: None
+    queue_decision: Callable[[JobView, datetime], QueueDecision] = lambda view, now: QueueDecision()
+    refused: Callable[[JobView], None] = lambda view: None
 
     def goes_by(self, about: JobContext) -> bool:
         """Constant: each search for a place computes a plan, so new events of the job alone do not trigger one."""
@@ -122,12 +113,12 @@ class PlacementController(Controller):
         `NoLongerCurrent`.
         """
         view, now = about.view, about.now
-        if missing := self._missing_secrets(view.job):
-            note_wait(self._journal, view, SecretsMissing(names=tuple(missing)), now)
+        if missing := self.missing_secrets(view.job):
+            note_wait(self.journal, view, SecretsMissing(names=tuple(missing)), now)
             return TryLater(RetryReason.NO_PLACE)
-        policy, queued = self._policy(), self._queue_decision(view, now)
+        policy, queued = self.policy(), self.queue_decision(view, now)
         if queued.wait is not None:
-            note_wait(self._journal, view, queued.wait, now)
+            note_wait(self.journal, view, queued.wait, now)
             return TryLater(RetryReason.NO_PLACE) if queued.wait.pool else NextLook()  # its turn comes within a tick
         return DecideAnew() if self._place(view, policy, queued, now) else TryLater(RetryReason.NO_PLACE)
 
@@ -138,24 +129,24 @@ class PlacementController(Controller):
         """
         plans = self.plans(view, policy, now, queued.taken)
         market = plans.market
-        advice = _reserved_first(queued, plans) or self._advise(view, plans, now)
+        advice = _reserved_first(queued, plans) or self.advise(view, plans, now)
         if advice is not None and not advice.placements:
-            return note_wait(self._journal, view, StrategyWaits(pool=advice.pool, because=advice.why), now)
+            return note_wait(self.journal, view, StrategyWaits(pool=advice.pool, because=advice.why), now)
         plan, at_risk = _plan_ignoring_deadline(view, plans)
         ordered = advice.placements if advice is not None else untried_first(plan.placements, view)
         plan = replace(plan, placements=ordered)
         if not plan.placements and (refused := permanent_refusal(view, plan.rejections)) is not None:
-            append_if(self._journal, view, [(None, ev.JobEnded(state=JobState.FAILED, reason=refused))], now)
+            append_if(self.journal, view, [(None, ev.JobEnded(state=JobState.FAILED, reason=refused))], now)
             return True
         if not plan.placements:
-            return note_wait(self._journal, view, nothing_fits(plan.rejections), now)
+            return note_wait(self.journal, view, nothing_fits(plan.rejections), now)
         if (paid_wait := self._waits(view, plans, plan, policy, now)) is not None:
-            return note_wait(self._journal, view, waits_for_paid(paid_wait), now)
+            return note_wait(self.journal, view, waits_for_paid(paid_wait), now)
         billed = billed_time(view, now)
-        with writing_if(self._journal, view) as tx:
+        with writing_if(self.journal, view) as tx:
             # The plan was made outside the transaction, so that other writers need not wait; its inputs may have
             # changed.
-            if self._policy().version != policy.version:
+            if self.policy().version != policy.version:
                 return True
             facts_for = facts_of(tx, policy, now)
             usable_balance = usable_balances(view, tx.balance(view.id))
@@ -180,7 +171,7 @@ class PlacementController(Controller):
                     tx.record(replace(record, job_id=view.id))
                     tx.append(view.id, [(None, body)], now)
                 if not paused:
-                    self._refused(view)
+                    self.refused(view)
                 return paused
             tx.record(replace(record, job_id=view.id, attempt=number))
             tx.post(hold)
@@ -196,7 +187,7 @@ class PlacementController(Controller):
     ) -> WaitForReserved | None:
         """The prepaid capacity for which the job should wait instead of renting; None without."""
         since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
-        with self._journal.reading() as snapshot:
+        with self.journal.reading() as snapshot:
             return wait_for_paid(
                 snapshot,
                 plans.market,
@@ -211,8 +202,8 @@ class PlacementController(Controller):
     def plans(self, view: JobView, policy: PolicySet, now: datetime, taken: frozenset[str] = frozenset()) -> Plans:
         """The plans for the job's remaining work. ``taken``: limited pools whose free machines are reserved for
         others."""
-        market = self._market(view.job)
-        with self._journal.reading() as snapshot:
+        market = self.market(view.job)
+        with self.journal.reading() as snapshot:
             action = placement_action(view, now)
             facts = facts_of(snapshot, policy, now)(action)
         deny = denials(policy, action, facts)

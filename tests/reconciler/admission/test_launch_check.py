@@ -58,7 +58,9 @@ def decisions(stage: Stage) -> list[Decision]:
 
 
 def check_of(stage: Stage, validity: Validity | None = None) -> Rejudging:
-    return Rejudging(stage.store, lambda job: stage._market(), lambda: stage.policy, stage.clock.now, validity)
+    return Rejudging(
+        stage.store, lambda job: stage._market(), lambda: stage.policy, stage.clock.now, validity or Validity()
+    )
 
 
 @pytest.mark.parametrize(("later", "counts"), [(MINUTE, True), (MINUTE + SECOND, False)])
