@@ -272,7 +272,7 @@ class QueuePlanner:
             self._tries_left_out[view.id] = tries - 1
         began = time.monotonic()
         was_placed = view.id in self._among
-        if began >= (self._holds_until if was_placed else self._rests_until):
+        if began >= (self._holds_until if was_placed else self._rests_until if self._round else 0.0):
             self._place(view)
             ended = time.monotonic()
             self._rests_until = ended + _REST_FACTOR * (ended - began)

@@ -1,6 +1,8 @@
 """The queue placed together decides for real: who gets the machines that are free, who waits, and who rents."""
 
 from datetime import timedelta
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -128,6 +130,18 @@ def test_teams_share(site: Broker) -> None:
     found = look(site)
     assert found["c"] == "own"
     assert sorted(found[name] == "own" for name in "ab") == [False, True]
+
+
+def test_who_begins_to_wait_beside_a_lone_gang_does_not_take_its_machines(
+    site: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(monotonic=count().__next__)  # a second from one look at it to the next
+    monkeypatch.setattr("broker.app.jobs.queue.time", clock)
+    queued(site, "a")
+    look(site, "own")
+    gang, line = queued(site, "gang", "num_nodes: 2\npriority: high\n"), QueuePlanner(site)
+    assert line.decision(gang, site.clock.now()).taken == frozenset()
+    assert line.decision(queued(site, "b"), site.clock.now()).wait is not None
 
 
 def test_no_machine_is_kept_for_whose_secrets_are_not_here(site: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
