@@ -9,8 +9,9 @@ from typing import Any
 
 from broker.core.documents import Document, Path, invalid_input, nulls, read_document
 from broker.core.errors import POLICY_FILE, InvalidInput, Problem
+from broker.core.job.jobs import Priority
 from broker.core.policy.policy import PolicyName, Source
-from broker.core.ports import HoldingLimits, PolicyDefaults, Rule
+from broker.core.ports import HoldingLimits, PolicyDefaults, PreemptionRight, Rule
 from broker.core.validation import validate
 from policies.conditions import Condition
 from policies.policyset import ActivePolicies
@@ -18,7 +19,7 @@ from policies.references import entries, excepted_scopes, source_at
 from policies.rules import GUARDRAILS, RULES
 from policies.rules.always import Roster
 from policies.rules.budget import Budget
-from policies.schema import BudgetEntry, GuardrailEntry, PolicyFile, policy_file_model
+from policies.schema import BudgetEntry, GuardrailEntry, PolicyFile, PriorityEntry, policy_file_model
 from policies.scope import Exempting, Scope
 from policies.semantic_checks import CrossFileChecks, check_conditions, similar_cards, unclear_days, with_key_hint
 
@@ -152,6 +153,9 @@ def _default_sources(files: list[_ValidFile], defaults: PolicyDefaults) -> Itera
         if default.name == "holding":
             yield from _holding_sources(files, value)
             continue
+        if default.name == "preempts" and value:
+            yield default.name, next(file.read.source(("priorities",)) for file in files if file.content.priorities)
+            continue
         for file in files:
             if (section, key) not in file.read.document.keys:
                 continue
@@ -183,9 +187,7 @@ def _kinds(documents: list[Document]) -> Iterator[str]:
 def _parse_file(document: Document, model: type[PolicyFile], text: str) -> _ParsedFile:
     content, problems = validate(document, model)
     parsed_conditions, condition_problems, doubts, names = check_conditions(document, text)
-    cut_amounts = {
-        problem.key: problem for problem in _cut_amounts(document)
-    }  # otherwise reported as keys without a value
+    cut_amounts = {problem.key: problem for problem in _cut_amounts(document)}  # else shown as keys without a value
     all_problems = [
         *cut_amounts.values(),
         *(with_key_hint(problem) for problem in problems if problem.key not in cut_amounts),
@@ -258,8 +260,17 @@ def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefault
         value_of_time=_limit_of(min, defaults, "value_of_time"),
         max_unattended=_limit_of(min, defaults, "max_unattended"),
         timezone=next((content.timezone for content in defaults if content.timezone), None),
+        preempts=tuple(_preemption_rights([content.priorities for content in contents])),
         **{name: _limit_of(max, defaults, name) for name in longest},
     )
+
+
+def _preemption_rights(files: Sequence[Mapping[Priority, PriorityEntry]]) -> Iterator[PreemptionRight]:
+    """The right of each priority on which the files that mention it agree, with their strictest limits."""
+    for priority in Priority:
+        parts = [file[priority] for file in files if priority in file]
+        if _all_agree(part.preempts for part in parts):
+            yield PreemptionRight(priority, _limit_of(max, parts, "min_runtime"), _limit_of(min, parts, "per_day"))
 
 
 def _limit_of(choose: Callable[..., Any], parts: Sequence[object], name: str) -> Any:

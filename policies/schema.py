@@ -6,6 +6,7 @@
     policy: nlp-team                        # default: the file's name
     teams: {nlp: {members: [ann, bob]}}     # who may write `team: nlp` in a job file
     defaults: {max_duration: 24h, allow_reference_prices: false, cpu_jobs_on_gpus: false}
+    priorities: {urgent: {preempts: true}}  # may take the places of running jobs of lower priority
     capacity: {order: [owned, reserved, spot, on_demand]}
     assumptions: {rent_below_hours_per_day: 5}       # defaults of `gpubroker advise`
     budgets:
@@ -19,6 +20,7 @@ The guardrails' keys come from `policies.rules`: a new rule needs no change here
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import cache
 from typing import Annotated, Any, Literal, cast
 
@@ -33,6 +35,8 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from broker.core.job.fields import WholeNumber
+from broker.core.job.jobs import Priority
 from broker.core.market.offers import CapacityType
 from broker.core.validation import parse_each
 from broker.core.values.units import PositiveDuration
@@ -147,6 +151,17 @@ class HoldingThresholds(HoldOrRent):
     """
 
 
+class PriorityEntry(PolicyPart):
+    """``preempts``: jobs of this priority may take the places of running jobs of lower priority on owned and reserved
+    machines, if their wait costs more than the work that those repeat. ``min_runtime``: each of those has run so long;
+    ``per_day``: and gives way at most so often in 24 hours. Of several files the longest and the lowest apply.
+    """
+
+    preempts: StrictBool
+    min_runtime: PositiveDuration = timedelta(minutes=30)
+    per_day: WholeNumber = Field(default=3, ge=1, le=1000)
+
+
 class CapacityPreferences(PolicyPart):
     """``order``: capacity types in order of preference, regardless of cost; unnamed types follow by cost.
     ``exceptions``: scopes with another order; the first match applies. ``wait_for_paid``: how long a job may wait for
@@ -241,6 +256,7 @@ class PolicyFile(PolicyPart):
     policy: Name | None = None
     teams: dict[Name, Team] = Field(default_factory=dict)
     defaults: Defaults = Field(default_factory=Defaults)
+    priorities: dict[Priority, PriorityEntry] = Field(default_factory=dict)
     capacity: CapacityPreferences | None = None
     assumptions: dict[str, Any] = Field(
         default_factory=dict,
@@ -259,7 +275,7 @@ class PolicyFile(PolicyPart):
             raise ValueError(f"expected version {VERSION}; got {value!r}")
         return value
 
-    @field_validator("teams", "budgets", "guardrails", "assumptions", mode="before", check_fields=False)
+    @field_validator("teams", "priorities", "budgets", "guardrails", "assumptions", mode="before", check_fields=False)
     @classmethod
     def _sections(cls, value: object) -> object:
         return _not_empty(value)

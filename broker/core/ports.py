@@ -14,7 +14,7 @@ from glob import escape
 from typing import Any, Protocol, runtime_checkable
 
 from broker.core.errors import BrokerError
-from broker.core.job.jobs import Job
+from broker.core.job.jobs import Job, Priority
 from broker.core.job.placements import Placement
 from broker.core.market.capacity import Charge, Instance, MachineOutside, Reservation
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
@@ -300,6 +300,16 @@ class HoldingLimits:
     break_even: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PreemptionRight:
+    """Jobs of this ``priority`` may take the places of running jobs of lower priority, of each only after
+    ``min_runtime``, and at most ``per_day`` times in 24 hours."""
+
+    priority: Priority
+    min_runtime: Seconds
+    per_day: int
+
+
 MIN_HISTORY = timedelta(days=30)  # the minimum of `keep_prices`
 MIN_NOTICE_RETENTION = timedelta(days=100)  # the minimum of `keep_notices`: notices of bills may recur for 93 days
 
@@ -317,6 +327,7 @@ class PolicyDefaults:
     they are deleted; None: forever. ``hold_quantile``: the share of runs (percent) that the hold of a job with known
     work covers; 100: its whole time limit; None: 95, and 100 for a job that names its limit. ``unknown_disk``: USD per
     GiB and month of a disk of unknown price; None: the built-in upper bound. ``timezone``: of reports.
+    ``preempts``: the priorities whose jobs may take places of others.
     """
 
     max_duration: Seconds = timedelta(hours=24)
@@ -339,6 +350,7 @@ class PolicyDefaults:
     hold_quantile: float | None = None
     unknown_disk: Money | None = None
     timezone: str | None = None
+    preempts: tuple[PreemptionRight, ...] = ()
 
 
 class PolicySet(Protocol):

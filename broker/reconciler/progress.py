@@ -7,10 +7,13 @@ the last durable checkpoint of an attempt that did not finish is lost and does n
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from itertools import pairwise
+from statistics import median
 
 from broker.core.events.outcomes import Next
 from broker.core.events.views import AttemptView, JobView
 from broker.core.values.money import Money
+
+_HOUR = timedelta(hours=1)
 
 
 def work_at_checkpoints(view: JobView) -> dict[str, timedelta]:
@@ -58,6 +61,20 @@ def machine_time(attempt: AttemptView, now: datetime) -> timedelta:
 def billed_time(view: JobView, now: datetime) -> timedelta:
     """Machine time over all attempts: what ``max_duration`` limits."""
     return sum((machine_time(attempt, now) for attempt in view.attempts), timedelta(0))
+
+
+def lost_by_stop(view: JobView, now: datetime) -> timedelta:
+    """Machine time that a running job would repeat if it were stopped now: since its newest durable checkpoint, or
+    since its start, and the usual time from machine to command of its resumed attempts, else of all.
+
+    A job that promises a checkpoint at an interval counts as keeping it, so that not saving is no protection.
+    """
+    starts = [(a, a.running_at) for a in view.attempts if a.running_at is not None]
+    latest, started = starts[-1]
+    since = max(now - max([started, *(checkpoint.at for checkpoint in latest.checkpoints)]), timedelta(0))
+    resumed = [start for start in starts if start[0].resumed_from]
+    usual = median((at - (a.up_since or a.requested_at)) / _HOUR for a, at in resumed or starts)
+    return min(since, view.job.checkpoint.every or since) + max(usual, 0) * _HOUR
 
 
 def steps_redone(attempts: Iterable[AttemptView]) -> dict[int, int]:

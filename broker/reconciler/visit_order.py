@@ -2,22 +2,24 @@
 order), and the result of placing the whole queue for one job in it."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import sub
 from typing import Any
 
-from broker.core.events.outcomes import JobState
+from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import QueueTurn
 from broker.core.market.shares import MachineShare
-from broker.placement.queue.queue import EPSILON, Amount, Free, QueueEntry, Turn
+from broker.core.values.money import Money
+from broker.placement.queue.preemption import RunningJob
+from broker.placement.queue.queue import EPSILON, Amount, Free, QueueEntry, Turn, hour_of_running
 from broker.placement.queue.queue import order_by_turn as entries_in_turn
 from broker.reconciler.controllers.placement import QueueDecision
-from broker.reconciler.progress import remaining_work
+from broker.reconciler.progress import lost_by_stop, remaining_work
 
-_HOUR = timedelta(hours=1)
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED)
 
 
@@ -98,6 +100,21 @@ def waits_for_machine(view: JobView) -> bool:
     """Whether the job waits only for a machine."""
     may_begin = not view.cancel_requested and not view.awaits_predecessors
     return view.state in _WAITING and may_begin and all(attempt.over for attempt in view.attempts)
+
+
+def running_jobs(views: Iterable[JobView], value_of_time: Money | None, now: datetime) -> Iterator[RunningJob]:
+    """The jobs that could give way to others: their commands run, and nobody works in them. ``value_of_time``: the
+    policies' default (USD per hour)."""
+    for view in views:
+        attempt, job = view.latest, view.job
+        if attempt is None or attempt.running_at is None or attempt.state is not AttemptState.RUNNING or job.session:
+            continue
+        placement = attempt.placement
+        lost = hour_of_running(job, placement, value_of_time).for_duration(lost_by_stop(view, now))
+        stops = [other.stop_requested_at for other in view.attempts if other.gave_way and other.stop_requested_at]
+        ran, gave_way = now - attempt.running_at, sum(now - at < _DAY for at in stops)
+        capacity, amount = placement.offer.capacity, placement.amount
+        yield RunningJob(view.id, attempt.number, job.priority, capacity, amount, lost, ran, gave_way, job.team)
 
 
 def running_by_team(views: Iterable[JobView]) -> Counter[str]:

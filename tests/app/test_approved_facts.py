@@ -64,10 +64,10 @@ class ApprovalSite:
         def market(*_: Any, **__: Any) -> PlanInputs:
             now = self.clock.now()
             offers = [replace(one, as_of=now) for one in self.offers]
-            return PlanInputs(offers, Conditions(engines={"stage": frozenset()}), {})
+            return PlanInputs(offers, Conditions(engines={"stage": frozenset({"several_nodes"})}), {})
 
-        monkeypatch.setattr("broker.app.jobs.preview.market_for", market)
-        monkeypatch.setattr("broker.app.service.passes.market_for", market)
+        for place in ("jobs.preview", "jobs.queue", "service.passes"):
+            monkeypatch.setattr(f"broker.app.{place}.market_for", market)
         monkeypatch.setattr("broker.app.service.passes.run_folders", lambda broker: self.mailbox)
         monkeypatch.setattr(self.mailbox.__class__, "usage", lambda *_: (), raising=False)
         monkeypatch.setattr(Broker, "engine", lambda _, name: self.engine)

@@ -105,7 +105,7 @@ def test_nothing_is_cut_off_where_the_terminal_is_narrow(width: int) -> None:
         turn=1, id=job, name=job, team="t", priority=Priority.NORMAL, nodes=1, submitted_at=now, deadline=None,
         offer=pool.format(place), limited=True, start=now + timedelta(hours=1), finish=now + timedelta(hours=3),
         expected_cost=Money.usd("9.50"), late=True, waiting_because="", wait_reason=None, planned=True,
-        out_of_reach=[], reached=None,
+        out_of_reach=[], reached=None, preemption=None,
     )  # fmt: skip
     found = QueueResult(as_of=now, running=0, waiting=[one], machines=[], later=[])
     console = Console(width=width, record=True, file=StringIO())

@@ -10,7 +10,7 @@ from functools import partial
 from math import ceil
 from typing import Protocol, cast
 
-from broker.app.alerts import approvers, notify
+from broker.app.alerts import approvers, notify, preemptions
 from broker.app.alerts.routes import recipients
 from broker.app.billing import anomalies
 from broker.app.billing.budget_documents import BudgetDetails, BudgetEffect, BudgetLine, JobShareResult, SpentUntil
@@ -392,7 +392,8 @@ class Alerting:
             return
         self._next = now + _CHECK_EVERY * self._broker.clock.scale
         try:
-            for notice in (*queue_notices(self._broker), *approvers.queue_notices(self._broker), *self._anomalies(now)):
+            queues = (queue_notices, approvers.queue_notices, preemptions.queue_notices)
+            for notice in (*(one for queue in queues for one in queue(self._broker)), *self._anomalies(now)):
                 log.warning("%s. %s", notice.title, notice.body)
         except BrokerError as error:
             log.warning("budgets could not be checked: %s", error)

@@ -22,18 +22,15 @@ from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.job.placements import Placement, Plan
 from broker.core.market.offers import MoneyKind
-from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import Answer
 from broker.core.values.money import Money, round_distinct
 from broker.core.values.units import print_duration
-from broker.ledger.entries import Balance, Movement
-from broker.reconciler.admission.admission import Admission, re_place
+from broker.ledger.entries import Balance
+from broker.reconciler.admission.admission import Admission
 from broker.reconciler.admission.approvals import approve_by_standing_grants, ask, mark_as_request
 from broker.reconciler.admission.facts import facts_of
-from broker.reconciler.admission.records import decision_of, held_of, hold_entries, movements_of
+from broker.reconciler.admission.records import JudgedStart, judge_start
 from broker.reconciler.controllers.arrays import committed
-from broker.reconciler.progress import billed_time
-from broker.reconciler.settlement.settlement import tags_of
 from broker.store.jobs.journal import StoreWriter
 from broker.store.jobs.reader import StoreReader
 
@@ -80,7 +77,7 @@ def _allowed_extensions(
 
         def judge(limits: JobLimits) -> Admission:
             _, extended_view = _apply_limits(current, limits, by, now)
-            return _judge_limits(broker, reader, extended_view, placement, now)[0]
+            return _judge_limits(broker, reader, extended_view, placement, now).admission
 
         above_max_cost = Money.ZERO if current.max_cost is None else current.max_cost + Money(1)
         lowest_limits = JobLimits(
@@ -153,17 +150,16 @@ def _judge_and_extend(
     body, extended_view = _apply_limits(current, limits, by, now)
     if extended_view.latest is None:
         return tx.append(view.id, [(None, body)], now)  # it is judged when it is placed
-    admission, record = _judge_limits(broker, tx, extended_view, extended_view.latest.placement, now)
+    judged = _judge_limits(broker, tx, extended_view, extended_view.latest.placement, now)
+    admission, entries = judged.admission, judged.hold
     is_running = not extended_view.latest.state.final
-    held, movements = held_of(tx.balance(view.id)), movements_of(tx, view.id)
-    entries = hold_entries(tags_of(extended_view), held, admission.burns, Movement.TOP_UP, movements)
-    record = mark_as_request(record, now) if admission.answer is Answer.ASK else record
+    record = mark_as_request(judged.record, now) if admission.answer is Answer.ASK else judged.record
     # When it is placed again, the broker makes the request, which could exceed what its owner may request.
     is_refused = admission.answer is Answer.DENY and (
         is_running or any(v.code == _TOO_MUCH for v in admission.objections)
     )
     if is_running or is_refused or admission.answer is Answer.ASK:
-        tx.record(replace(record, job_id=view.id, attempt=extended_view.latest.number if is_running else None))
+        tx.record(replace(record, attempt=extended_view.latest.number if is_running else None))
     if admission.answer is Answer.ASK:
         approval_event = ask(
             admission, now, by=by.identity, extension=True, max_cost=limits.max_cost, max_duration=limits.max_duration
@@ -219,13 +215,8 @@ def _spent_and_held(balance: Mapping[MoneyKind, Balance]) -> tuple[Money, Money]
 
 def _judge_limits(
     broker: Broker, reader: StoreReader, view: JobView, placement: Placement, now: datetime
-) -> tuple[Admission, Decision]:
-    """The verdict on the money that the job needs under its new limits, on its latest placement, and its record. Judged
-    as an extension even if the present hold is enough."""
-    policy = broker.policy()
+) -> JudgedStart:
+    """The verdict on the money that the job needs under its new limits, on its latest placement. Judged as an extension
+    even if the present hold is enough."""
     plan = Plan(now, (placement,), (), 1, None, view.deadline)
-    facts_for, billed_duration = facts_of(reader, policy, now), billed_time(view, now)
-    admission = re_place(
-        view, plan, policy, facts_for, reader.balance(view.id), billed=billed_duration, now=now, by_owner=True
-    )
-    return admission, decision_of(admission, plan, policy, facts_for(admission.action))
+    return judge_start(reader, view, plan, broker.policy(), now, by_owner=True)

@@ -31,14 +31,21 @@ from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.reserve.holdings import RecordedHolding
 from broker.placement.offer_index import Board
 from broker.placement.planner import PlanInputs
-from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, entry_of
+from broker.placement.queue.preemption import Preemption, preemptions
+from broker.placement.queue.queue import EFFORT, STOP_HOURS, Free, QueueEntry, QueueRules, Turn, entry_of
 from broker.placement.queue.search import place
 from broker.reconciler.admission.admission import as_if_unoccupied, denials, subtract_occupied
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.controllers.placement import QueueDecision, placement_action
 from broker.reconciler.pools import avoided_pools
 from broker.reconciler.progress import billed_time, remaining_work
-from broker.reconciler.visit_order import decision_outside_round, queue_decision, running_by_team, waits_for_machine
+from broker.reconciler.visit_order import (
+    decision_outside_round,
+    queue_decision,
+    running_by_team,
+    running_jobs,
+    waits_for_machine,
+)
 
 _BY_AGE = "runaway"  # the kind of the rule that judges a job by its time of submission
 
@@ -86,7 +93,8 @@ _TRIES_LEFT_OUT = 4  # rounds in which a refused job is left out, so that no mac
 class QueuedJob:
     """A job in the queue and its turn. Times in UTC; None if nothing can serve it. ``planned``: it is not submitted
     yet. ``out_of_reach``: in words, the recorded capacity that would serve it if an engine reached it; ``reached``: its
-    turn on that capacity then, at marginal price (`explain_queue`)."""
+    turn on that capacity then, at marginal price (`explain_queue`). ``preemption``: the places of running jobs that it
+    could take, if any."""
 
     view: JobView
     turn: Turn
@@ -95,6 +103,7 @@ class QueuedJob:
     planned: bool = False
     out_of_reach: tuple[str, ...] = ()
     reached: QueuedJob | None = None
+    preemption: Preemption | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +223,18 @@ def queue(
         releases = [*returns.get(machine, []), (_OTHER_STORES_HOURS, other_use)]
         free[machine] = Free.of(capacity - total(share for _, share in releases), releases)
     running = running_by_team(views)
-    turns = place(entries, free, QueueRules(running=running), effort=effort)
+    rules = QueueRules(running=running)
+    turns = place(entries, free, rules, effort=effort)
+    rights, value_of_time = {right.priority: right for right in policy.defaults.preempts}, policy.defaults.value_of_time
+    taken_places = preemptions(turns, free, running_jobs(views, value_of_time, now), rights, rules) if rights else {}
     waiting = tuple(
-        replace(
-            _queued_job(waiting_views[turn.entry.id], turn, now, turn.entry.id in extra_by_id),
-            out_of_reach=out_of_reach[_accelerators(waiting_views[turn.entry.id])],
+        _queued_job(
+            view := waiting_views[turn.entry.id],
+            turn,
+            now,
+            planned=turn.entry.id in extra_by_id,
+            out_of_reach=out_of_reach[_accelerators(view)],
+            preemption=taken_places.get(turn.entry.id),
         )
         for turn in turns
     )
@@ -233,15 +249,14 @@ def team_queue(broker: Broker, teams: Collection[str] | None) -> Queue:
     whole_queue = explain_queue(broker)
     if teams is None:
         return whole_queue
-    waiting = tuple(queued for queued in whole_queue.waiting if queued.view.job.team in teams)
-    later_views = tuple(view for view in whole_queue.later if view.job.team in teams)
-    team_part = replace(
-        whole_queue,
-        waiting=waiting,
-        later=later_views,
-        running=sum(whole_queue.running_of.get(team, 0) for team in teams),
+    waiting = tuple(
+        replace(queued, preemption=queued.preemption and queued.preemption.visible_to(teams))
+        for queued in whole_queue.waiting
+        if queued.view.job.team in teams
     )
-    return replace(team_part, free={}, machines=(), running_of={})
+    later_views = tuple(view for view in whole_queue.later if view.job.team in teams)
+    running = sum(whole_queue.running_of.get(team, 0) for team in teams)
+    return Queue(whole_queue.now, waiting, running, free={}, later=later_views)
 
 
 class QueuePlanner:
@@ -250,7 +265,7 @@ class QueuePlanner:
 
     All waiting jobs are placed together, again after some seconds or when a new job waits. Placing takes at most a
     twentieth of the time; until the next placement a new job waits if machines are limited. A single waiting job is
-    placed as if there were no queue.
+    placed as if there were no queue, unless it may take the places of others.
 
     Jobs that cannot start are left out, so that no machine is kept for them: those whose secrets are missing here
     (``missing_secrets``), and for some tries those that the gate refused (`refused`), which get what the other jobs
@@ -287,7 +302,9 @@ class QueuePlanner:
             return decision_outside_round(view, turns, self._round.free)
         waiting_since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
         longest = self._broker.policy().defaults.wait_for_paid
-        return queue_decision(view.id, turns, self._round.free, now - waiting_since, longest)
+        decision = queue_decision(view.id, turns, self._round.free, now - waiting_since, longest)
+        preemption = next((queued.preemption for queued in self._round.waiting if queued.view.id == view.id), None)
+        return replace(decision, preemption=preemption)
 
     def refused(self, view: JobView) -> None:
         """Record that the gate refused the job; it is left out of the next placements of the queue."""
@@ -301,7 +318,8 @@ class QueuePlanner:
         self._tries_left_out = {id: tries for id, tries in self._tries_left_out.items() if id in self._among}
         secretless = {waiting_view.id for waiting_view in waiting if self._missing_secrets(waiting_view.job)}
         self._left_out = frozenset(self._tries_left_out) | secretless
-        alone = not self._among - self._left_out - {view.id}
+        preempts = any(right.priority is view.job.priority for right in self._broker.policy().defaults.preempts)
+        alone = not preempts and not self._among - self._left_out - {view.id}
         self._round = None if alone else queue(self._broker, effort=_LIVE_EFFORT, left_out=self._left_out)
 
 
@@ -338,13 +356,11 @@ def _accelerators(view: JobView) -> frozenset[str | None]:
     return frozenset(machine.accelerator for machine in view.job.resources)
 
 
-def _queued_job(view: JobView, turn: Turn, now: datetime, planned: bool) -> QueuedJob:
-    if turn.option is None:
-        return QueuedJob(view, turn, None, None, planned)
-    start = now + timedelta(hours=turn.start)
-    if remaining_work(view) is None:  # its duration is an assumption, which must not be shown
-        return QueuedJob(view, turn, start, None, planned)
-    return QueuedJob(view, turn, start, start + timedelta(hours=min(turn.option.hours, 1e6)), planned)
+def _queued_job(view: JobView, turn: Turn, now: datetime, **more: Any) -> QueuedJob:
+    start, finish = None if turn.option is None else now + timedelta(hours=turn.start), None
+    if turn.option is not None and start is not None and remaining_work(view) is not None:  # else it is an assumption
+        finish = start + timedelta(hours=min(turn.option.hours, 1e6))
+    return QueuedJob(view, turn, start, finish, **more)
 
 
 def _releases(views: Sequence[JobView], now: datetime) -> dict[str, list[tuple[float, Any]]]:
@@ -356,10 +372,8 @@ def _releases(views: Sequence[JobView], now: datetime) -> dict[str, list[tuple[f
                 continue
             stops_at = now if attempt.stop_requested is not None else None
             expected_end = stops_at or attempt.placement.finish or now + view.max_duration - billed_time(view, now)
-            hours = max((expected_end - now) / _HOUR, 0.1)  # an overdue job may end at any moment
-            offer = attempt.placement.offer
-            amount = offer.has if offer.whole is not None or offer.divided else attempt.placement.nodes
-            releases.setdefault(offer.capacity, []).append((hours, amount))
+            hours = max((expected_end - now) / _HOUR, STOP_HOURS)
+            releases.setdefault(attempt.placement.offer.capacity, []).append((hours, attempt.placement.amount))
     return releases
 
 

@@ -11,6 +11,7 @@ from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import AwaitsJobs, WaitReason
 from broker.core.job.jobs import Priority
 from broker.core.values.money import Money
+from broker.placement.queue.preemption import Preemption
 
 
 class ReachedTurn(Result):
@@ -30,11 +31,27 @@ class ReachedTurn(Result):
         return cls.from_parts(queued, offer=option.name, expected_cost=_money(option.cost))
 
 
+class TakenPlaces(Result):
+    """The running ``jobs`` whose places a waiting job could take, and how many ``others`` that the reader may not see.
+    ``lost``: the cost of the work that they repeat; ``worth``: that of the wait avoided (estimates, USD). They are
+    stopped if it ``pays``."""
+
+    jobs: list[str]
+    others: int
+    lost: Money
+    worth: Money
+    pays: bool
+
+    @classmethod
+    def of(cls, preemption: Preemption) -> Self:
+        return cls.from_parts(preemption, jobs=[job.id for job in preemption.jobs])
+
+
 class WaitingJob(Result):
     """A job that waits, and its expected placement. ``expected_cost`` in USD; it is the cost of one hour if ``start``
     is set and ``finish`` is null, because the amount of work is unknown. ``planned``: it is not submitted.
     ``out_of_reach``: recorded capacity that would serve it, if an engine reached it; ``reached``: its turn there then,
-    null where it would go elsewhere."""
+    null where it would go elsewhere. ``preemption``: whose places it could take; null for nobody's."""
 
     turn: int
     id: str
@@ -55,6 +72,7 @@ class WaitingJob(Result):
     planned: bool
     out_of_reach: list[str]
     reached: ReachedTurn | None
+    preemption: TakenPlaces | None
 
     @classmethod
     def of(cls, queued: QueuedJob, turn: int) -> Self:
@@ -86,9 +104,7 @@ class LaterJob(Result):
     @classmethod
     def of(cls, view: JobView) -> Self:
         reason = view.waiting
-        ids = (
-            reason.jobs if isinstance(reason, AwaitsJobs) else tuple(predecessor.job for predecessor in view.job.after)
-        )
+        ids = reason.jobs if isinstance(reason, AwaitsJobs) else [predecessor.job for predecessor in view.job.after]
         return cls.from_parts(view, name=view.job.name, team=view.job.team, after=ids)
 
 
@@ -101,9 +117,8 @@ class RefusedJob(Result):
 
     @classmethod
     def of(cls, job_preview: Preview) -> Self:
-        return cls(
-            name=job_preview.job.name, exit_code=job_preview.exit_code, error=ErrorDetails.of(refusal(job_preview))
-        )
+        error = ErrorDetails.of(refusal(job_preview))
+        return cls(name=job_preview.job.name, exit_code=job_preview.exit_code, error=error)
 
 
 class SharedMachine(Result):
@@ -159,9 +174,7 @@ class PlannedTogether(QueueResult):
 
     @classmethod
     def of_plan(cls, whole_queue: Queue, refused: Iterable[Preview]) -> Self:
-        queue = QueueResult.of(whole_queue)
-        refusals = [RefusedJob.of(job_preview) for job_preview in refused]
-        return cls.from_parts(queue, refused=refusals)
+        return cls.from_parts(QueueResult.of(whole_queue), refused=[RefusedJob.of(preview) for preview in refused])
 
 
 def _money(usd: float) -> Money:

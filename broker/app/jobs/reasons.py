@@ -4,7 +4,7 @@ words of that rule."""
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from broker.core.events import wait_reasons as why
 from broker.core.events.outcomes import JobState
 from broker.core.events.wait_reasons import EndReason, StopReason, WaitReason
 from broker.core.job.reasons import Reason
-from broker.core.values.figures import estimate, join_names
+from broker.core.values.figures import estimate, join_names, plural
 
 _MAX_SHOWN = 3
 _END_TEXTS = {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled"}
@@ -61,7 +61,8 @@ def _wait_target_text(reason: why.QueueTurn | why.StrategyWaits | why.WaitsForPa
     match reason:
         case why.QueueTurn():
             turn = f"its turn on {reason.pool}" if reason.pool else "its turn in the queue"
-            return f" for {turn}: `{program_name()} jobs queue`"
+            jobs = jobs_text(reason.leaving, reason.others)
+            return f" for {turn}{f' (asked to make room: {jobs})' if jobs else ''}: `{program_name()} jobs queue`"
         case why.StrategyWaits():
             return f": {reason.because}"
         case why.WaitsForPaid():
@@ -72,6 +73,12 @@ def _wait_target_text(reason: why.QueueTurn | why.StrategyWaits | why.WaitsForPa
             )
         case why.AwaitsJobs():
             return f" for {join_names(reason.jobs, _MAX_SHOWN)}"
+
+
+def jobs_text(names: Sequence[str], others: int) -> str:
+    """``a, b and 2 jobs of other teams``."""
+    others_text = plural(others, "job of another team", "jobs of other teams") if others else ""
+    return " and ".join(filter(None, (join_names(names, _MAX_SHOWN), others_text)))
 
 
 def _owner_needed_text(reason: why.SecretsMissing | why.OwnerMustStart) -> str:
@@ -154,6 +161,8 @@ def _move_text(reason: why.MovesElsewhere) -> str:
             return f"moves to {target}: it saves more money and time than the move costs"
         case why.MoveAdvantage.CAPACITY_ENDS:
             return f"moves elsewhere: {reason.because}"
+        case why.MoveAdvantage.GIVES_WAY:
+            return f"gives way to {reason.asker}: {reason.because}"
 
 
 def end_text_after_state(reason: EndReason | None) -> str:

@@ -112,8 +112,8 @@ def queue(context: typer.Context, as_json: AsJson = False) -> None:
     """Show the waiting jobs in order, with the expected placement, start and cost of each.
 
     All waiting jobs are placed together: by priority, then deadline, then in turns between teams. A multi-node job gets
-    all its machines at once. Recorded capacity (`gpubroker capacity add`) that no engine reaches is not used; the start
-    and cost that it would bring are shown.
+    all its machines at once. A note says whose places a job takes whose priority preempts, and what both sides lose.
+    Recorded capacity (`gpubroker capacity add`) that no engine reaches is not used; its start and cost are shown.
     """
     from broker.app.use_cases.approvals import show_queue
     from broker.cli.jobs import queue_view

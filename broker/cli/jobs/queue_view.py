@@ -16,8 +16,9 @@ from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, indent_text, table_parts
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
-from broker.core.events.wait_reasons import AwaitsJobs
+from broker.core.events.wait_reasons import AwaitsJobs, QueueTurn
 from broker.core.market.offers import CapacityType
+from broker.core.values.figures import estimate
 from broker.core.values.money import Money
 
 if TYPE_CHECKING:
@@ -37,11 +38,8 @@ def queue_table(console: Console, queue_result: QueueResult) -> list[RenderableT
     ]
     if not queue_result.waiting:
         return [Text(f"no job is waiting; {formats.plural(queue_result.running, 'job')} running"), *notes]
-    summary = (
-        f"{len(queue_result.waiting):,} waiting, {queue_result.running:,} running; order: priority, deadline, team "
-        "with the fewest "
-        "turns; starts and costs are estimates"
-    )
+    order = "order: priority, deadline, team with the fewest turns; starts and costs are estimates"
+    summary = f"{len(queue_result.waiting):,} waiting, {queue_result.running:,} running; {order}"
     unreached_notes = dict.fromkeys(note for item in queue_result.waiting for note in item.out_of_reach)
     notes += [Text(note, style="dim") for note in unreached_notes]
     notes += _reached_lines(queue_result)
@@ -120,10 +118,20 @@ def free_line(machine: SharedMachine) -> Text:
 def _note(waiting_job: WaitingJob, queue_result: QueueResult) -> Text:
     if waiting_job.offer is None:
         return Text(waiting_job.waiting_because or "no offer matches", style="yellow")
-    note = Text("late" if waiting_job.late else "", style="red")
-    if waiting_job.limited and waiting_job.start is not None and waiting_job.start > queue_result.as_of:
-        note.append(", waits for a free machine" if note else "waits for a free machine")
-    return note
+    is_later = waiting_job.limited and waiting_job.start is not None and waiting_job.start > queue_result.as_of
+    notes = ["late" * waiting_job.late, "waits for a free machine" * is_later, _room_text(waiting_job)]
+    return Text(", ".join(filter(None, notes)), style="red")
+
+
+def _room_text(waiting_job: WaitingJob) -> str:
+    """Who makes room for the job, or why it takes nobody's place; empty if it may not."""
+    places, reason = waiting_job.preemption, waiting_job.wait_reason
+    if places is None:
+        jobs = reasons.jobs_text(reason.leaving, reason.others) if isinstance(reason, QueueTurn) else ""
+        return f"asked to make room: {jobs}" if jobs else ""
+    jobs = reasons.jobs_text(places.jobs, places.others)
+    costs = f"{estimate(places.lost)} of work repeated, {estimate(places.worth)} for the wait"
+    return f"takes the place of {jobs}: {costs}" if places.pays else f"leaves {jobs} its place: {costs}"
 
 
 def _location_and_type(waiting_job: WaitingJob) -> tuple[str, str]:

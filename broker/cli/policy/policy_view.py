@@ -98,6 +98,11 @@ def _defaults(policy: PolicyResult) -> Iterator[str]:
         texts_by_name["value_of_time"] = f"jobs without a deadline value an hour at {formats.money(hour)}"
     if limits_text := _holding_limits_text(defaults.holding):
         texts_by_name["holding"] = f"may be proposed to own or reserve: {limits_text}"
+    if rights := [
+        f"{right.priority.value} (of each job after {formats.length(right.min_runtime)}, {right.per_day} times a day)"
+        for right in defaults.preempts
+    ]:
+        texts_by_name["preempts"] = f"jobs may take the places of lower priorities: {', '.join(rights)}"
     if order := defaults.capacity_order:
         texts_by_name["capacity_order"] = f"capacity order: {', '.join(order)}"
     yield from (f"{line} ({at.get(default, 'built in')})" for default, line in texts_by_name.items())

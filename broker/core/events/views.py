@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from broker.core.events import events as ev
 from broker.core.events.agent_events import PassedOver, ResourceUse
 from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState, Next
-from broker.core.events.wait_reasons import EndReason, StopReason, WaitReason
+from broker.core.events.wait_reasons import EndReason, MoveAdvantage, MovesElsewhere, StopReason, WaitReason
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.capacity import MachineOutside
@@ -82,6 +82,12 @@ class AttemptView:
     def refused(self) -> bool:
         """The provider had no machine: none existed or is billed, even if one seemed to start."""
         return self.never_existed or self.cause is Cause.NO_CAPACITY
+
+    @property
+    def gave_way(self) -> MovesElsewhere | None:
+        """Why it was asked to stop for a job of higher priority; None if it was not."""
+        reason = self.stop_reason
+        return reason if isinstance(reason, MovesElsewhere) and reason.advantage is MoveAdvantage.GIVES_WAY else None
 
     @property
     def waits_in_queue(self) -> bool:

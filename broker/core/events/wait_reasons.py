@@ -68,10 +68,17 @@ class OwnerMustStart(_Reason):
 
 
 class QueueTurn(_Reason):
-    """It waits for its turn on machines of ``pool``; empty if its turn is unknown."""
+    """It waits for its turn on machines of ``pool``; empty if its turn is unknown. ``leaving``: the jobs of its team
+    that were asked to make room for it; ``others``: how many of other teams were."""
 
     kind: Literal["queue_turn"] = "queue_turn"
     pool: str = ""
+    leaving: tuple[str, ...] = ()
+    others: int = 0
+
+    @property
+    def subject(self) -> Hashable:
+        return self.pool
 
 
 class StrategyWaits(_Reason):
@@ -180,18 +187,19 @@ class RulesDeny(_Reason):
 
 
 class MoveAdvantage(StrEnum):
-    """Why another place is better: the strategy decides so, the queue would miss the deadline, it is worth it, or the
-    capacity here ends."""
+    """Why another place is better: the strategy decides so, the queue would miss the deadline, it is worth it, the
+    capacity here ends, or a job of higher priority needs it."""
 
     STRATEGY = "strategy"
     QUEUE_TOO_LONG = "queue_too_long"
     BETTER_VALUE = "better_value"
     CAPACITY_ENDS = "capacity_ends"
+    GIVES_WAY = "gives_way"
 
 
 class MovesElsewhere(_Reason):
     """The job moves ``to`` capacity of this type, of ``pool`` where one is known; None: nowhere for now. ``because``:
-    what the strategy notes.
+    what the strategy notes. ``job``: the one of its team that it gives way to; empty for one of another team.
     """
 
     kind: Literal["moves_elsewhere"] = "moves_elsewhere"
@@ -199,6 +207,11 @@ class MovesElsewhere(_Reason):
     to: CapacityType | None
     pool: str = ""
     because: str = ""
+    job: str = ""
+
+    @property
+    def asker(self) -> str:
+        return self.job or "a job of another team"
 
 
 class AwaitsJobs(_Reason):

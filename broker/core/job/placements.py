@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from broker.core.job.reasons import Reason, Rejection
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
+from broker.core.market.shares import MachineShare
 from broker.core.values.money import Money
 
 
@@ -75,6 +76,11 @@ class Placement:
     @property
     def gpus(self) -> int:
         return self.offer.count * self.nodes
+
+    @property
+    def amount(self) -> int | MachineShare:
+        """What it occupies of its offer's capacity: machines, or the part of a divided one."""
+        return self.offer.has if self.offer.whole is not None or self.offer.divided else self.nodes
 
 
 @dataclass(frozen=True, slots=True)

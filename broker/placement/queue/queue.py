@@ -77,7 +77,6 @@ def entry_of(  # noqa: PLR0913 - a job, a market, and what `Judge.of` wants to k
     if not entry_options and job.deadline is not None:
         entry_options = options(job.model_copy(update={"deadline": None, "value_of_time": Money.ZERO}))
     deadline = job.deadline_at(submitted_at)
-    value = conditions.value_of_time if job.value_of_time is None else job.value_of_time
     return QueueEntry(
         id=job_id,
         team=job.team or "",
@@ -89,9 +88,15 @@ def entry_of(  # noqa: PLR0913 - a job, a market, and what `Judge.of` wants to k
         handed_in=hours_of(submitted_at - now),
         needs=min((option.hours for option in entry_options), default=effort.work or 0.0),
         open_ended=effort.work is None,
-        # $0 is a value too: the job waits while waiting is cheaper. A deadline overrides the value of time.
-        value_of_time=None if value is None or deadline is not None else _usd(value),
+        value_of_time=_own_value(job, conditions.value_of_time),
     )
+
+
+def _own_value(job: Job, default: Money | None) -> float | None:
+    """As `QueueEntry.value_of_time`; ``default``: that of the policies."""
+    value = default if job.value_of_time is None else job.value_of_time
+    # $0 is a value too: the job waits while waiting is cheaper. A deadline overrides the value of time.
+    return None if value is None or job.deadline is not None else _usd(value)
 
 
 def _options(ranked: Iterator[Placement], effort: Effort) -> tuple[QueueOption, ...]:
@@ -133,6 +138,8 @@ EFFORT = 60_000
 # A job with less slack than this goes before fairness.
 _PRESSING = 2.0
 EPSILON = 1e-9
+# Hours within which a job that was asked to stop, or is past its expected end, releases its machines: an assumption.
+STOP_HOURS = 0.1
 
 Amount: TypeAlias = int | MachineShare
 """What a job takes: machines of a pool, or a part of one that is divided. Each pool counts in one of the two."""
@@ -244,6 +251,14 @@ def burden(entry: QueueEntry, option: QueueOption, start: float, weight: float, 
 def hour_of_waiting(entry: QueueEntry, rules: QueueRules) -> float:
     """The value of an hour of waiting for this job, USD."""
     return rules.waiting[entry.priority] * entry.gpus if entry.value_of_time is None else entry.value_of_time
+
+
+def hour_of_running(job: Job, placement: Placement, default: Money | None) -> Money:
+    """What an hour of its work costs a job (USD): the price of its machines, or, if that is more, as on machines of our
+    own, what an hour of waiting costs it. ``default``: the policies' value of time."""
+    gpus, value = placement.gpus or placement.nodes, _own_value(job, default)
+    entry = QueueEntry(job.name, "", job.priority, placement.nodes, gpus, value_of_time=value)
+    return max(placement.rate, Money(round(hour_of_waiting(entry, QueueRules()) * 1e6)))
 
 
 def latest_start(entry: QueueEntry, option: QueueOption) -> float:

@@ -3,7 +3,7 @@
 Also who occupies prepaid capacity, for the decision in `broker.placement.wait_for_reserved` whether to wait for it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache, partial
@@ -37,12 +37,17 @@ FactsFor = Callable[[Action], Facts]
 
 
 def facts_of(
-    snapshot: StoreReader, policy: PolicySet, now: datetime, occupied: Sequence[LiveAttempt] | None = None
+    snapshot: StoreReader,
+    policy: PolicySet,
+    now: datetime,
+    occupied: Sequence[LiveAttempt] | None = None,
+    leaving: Collection[str] = (),
 ) -> FactsFor:
     """The facts for rules, from this snapshot of the store: running attempts, each budget in the periods of an action's
     money, approvals, and capacity in hand. Each is read at most once, however many placements, or windows in the same
     periods, are judged; budgets only if an amount is requested, pending approval requests only if a budget lacks room
-    for it, capacity in hand only if a rule needs it. ``occupied``: the running attempts, if read already."""
+    for it, capacity in hand only if a rule needs it. ``occupied``: the running attempts, if read already; ``leaving``:
+    jobs whose attempts do not count."""
     grants_for = grants_of(snapshot, policy, now)
     live = [] if occupied is None else [tuple(occupied)]
     uses: dict[tuple[str, Window], tuple[BudgetUse, ...]] = {}
@@ -61,7 +66,7 @@ def facts_of(
     def facts_of_action(action: Action) -> Facts:
         window = action.covers or (now, now)
         if not live:
-            live.append(tuple(snapshot.live_attempts()))
+            live.append(tuple(attempt for attempt in snapshot.live_attempts() if attempt.job_id not in leaving))
         budgets = policy.budgets(action.job, action.user) if action.hold is not None else ()
         reads = {budget.id: (budget.id, periods_span(budget, window)) for budget in budgets}
         for budget in budgets:

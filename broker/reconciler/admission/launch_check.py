@@ -21,14 +21,11 @@ from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import count_reasons
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
-from broker.ledger.entries import Movement
 from broker.placement.planner import MarketFor, PlanInputs, make_plan
-from broker.reconciler.admission.admission import re_place, subtract_occupied
-from broker.reconciler.admission.approvals import approve_by_standing_grants, usable_balances
-from broker.reconciler.admission.facts import facts_of
-from broker.reconciler.admission.records import decision_of, held_of, hold_entries, movements_of
-from broker.reconciler.progress import billed_time, remaining_work
-from broker.reconciler.settlement.settlement import tags_of
+from broker.reconciler.admission.admission import subtract_occupied
+from broker.reconciler.admission.approvals import approve_by_standing_grants
+from broker.reconciler.admission.records import judge_start
+from broker.reconciler.progress import remaining_work
 from broker.store.jobs.journal import StoreWriter
 from broker.store.jobs.reader import StoreReader
 from broker.store.store import Store, writing_if
@@ -167,10 +164,9 @@ def _judge(
     """Judge the start, with the job's hold and a top-up if necessary, by the rules in force. Records the answer and
     dates the hold from now."""
     plan = Plan(now, (placement,), (), 1, remaining_work(view), view.deadline)
-    facts_for, usable_balance = facts_of(tx, policy, now), usable_balances(view, tx.balance(view.id))
-    admission = re_place(view, plan, policy, facts_for, usable_balance, billed=billed_time(view, now), now=now)
-    record = decision_of(admission, plan, policy, facts_for(admission.action))
-    tx.record(replace(record, job_id=view.id, attempt=attempt.number))
+    judged = judge_start(tx, view, plan, policy, now)
+    admission = judged.admission
+    tx.record(replace(judged.record, attempt=attempt.number))
     if admission.answer is not Answer.ALLOW:
         text = "; ".join(f"{verdict.message} ({verdict.source})" for verdict in admission.objections)
         return Objection(Cause.DENIED_BEFORE_LAUNCH, text)
@@ -178,10 +174,7 @@ def _judge(
         reason = f"the remaining money does not cover a start, which needs at least {admission.short_of}"
         return Objection(Cause.REQUEST_EXPIRED, reason)
     # The money is used from the launch on, not from the request on.
-    hold = hold_entries(
-        tags_of(view), held_of(usable_balance), admission.burns, Movement.TOP_UP, movements_of(tx, view.id)
-    )
-    tx.post(hold)
+    tx.post(judged.hold)
     approvals = approve_by_standing_grants(tx, admission, view.id)
     if approvals:
         tx.append(view.id, [(None, approval) for approval in approvals], now)

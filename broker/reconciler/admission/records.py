@@ -1,7 +1,8 @@
 """The records of a judgment of the gate: the ledger entries of a hold, the decision, the event."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from broker.core.events import events as ev
 from broker.core.events.views import JobView
@@ -10,13 +11,17 @@ from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import Reason, Rejection, count_reasons
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import Decision, dump_inputs, seal
-from broker.core.policy.policy import Answer, Facts
+from broker.core.policy.policy import Answer, Facts, LiveAttempt
 from broker.core.ports import PolicySet
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Entry, Movement, Tags, move, movements
 from broker.placement.wait_for_reserved import WaitForReserved
-from broker.reconciler.admission.admission import Admission
+from broker.reconciler.admission.admission import Admission, re_place
+from broker.reconciler.admission.approvals import usable_balances
+from broker.reconciler.admission.facts import facts_of
+from broker.reconciler.progress import billed_time
+from broker.reconciler.settlement.settlement import tags_of
 from broker.store.jobs.reader import StoreReader
 
 # The kinds of rules whose refusal for lack of money only a person can change. Other refusals may end without a person.
@@ -75,7 +80,7 @@ def hold_entries(
 
 def movements_of(snapshot: StoreReader, job_id: str) -> int:
     """The number of the job's movements of money so far."""
-    return movements(snapshot.sums([job_id]).get(job_id, ()))
+    return movements(snapshot.sums((job_id,)).get(job_id, ()))
 
 
 def held_of(balance: Mapping[MoneyKind, Balance]) -> dict[MoneyKind, Money]:
@@ -93,6 +98,37 @@ def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Fact
     }
     judged = (admission.action, admission.answer, admission.verdicts, policy.version)
     return seal(inputs, *judged, at=plan.made_at, seen=seen)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedStart:
+    """The gate's answer, its record, the entries of the hold that it judged, and the running attempts it counted."""
+
+    admission: Admission
+    record: Decision
+    hold: Sequence[Entry]
+    live: Sequence[LiveAttempt]
+
+
+def judge_start(
+    tx: StoreReader,
+    view: JobView,
+    plan: Plan,
+    policy: PolicySet,
+    now: datetime,
+    leaving: Collection[str] = (),
+    by_owner: bool = False,
+) -> JudgedStart:
+    """Judge the best placement of the plan that the policies allow: see `re_place` and `facts_of`."""
+    facts_for, balance = facts_of(tx, policy, now, leaving=leaving), usable_balances(view, tx.balance(view.id))
+    admission = re_place(
+        view, plan, policy, facts_for, balance, billed=billed_time(view, now), now=now, by_owner=by_owner
+    )
+    facts = facts_for(admission.action)
+    number = movements_of(tx, view.id)
+    hold = hold_entries(tags_of(view), held_of(balance), admission.burns, Movement.TOP_UP, number)
+    record = replace(decision_of(admission, plan, policy, facts), job_id=view.id)
+    return JudgedStart(admission, record, hold, facts.live)
 
 
 def refusal_of(admission: Admission) -> ev.NothingFeasible | ev.Paused:

@@ -29,14 +29,11 @@ from broker.core.market.offers import CapacityType, Offer
 from broker.core.policy.decisions import Decision, dump_inputs, inputs_of, seal
 from broker.core.policy.policy import Action, ActionKind, Answer, UnusualSpending
 from broker.core.ports import PolicySet
-from broker.reconciler.admission.admission import re_place
-from broker.reconciler.admission.approvals import usable_balances
 from broker.reconciler.admission.facts import facts_of
-from broker.reconciler.admission.records import decision_of
+from broker.reconciler.admission.records import judge_start
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
 from broker.reconciler.controllers.enforcement import ExceededBudgets, UnusualOf, judge_running
 from broker.reconciler.controllers.placement import Plans, placement_action
-from broker.reconciler.progress import billed_time
 from broker.store.jobs.journal import StoreWriter
 from broker.store.jobs.reader import StoreReader
 from broker.store.store import Store, append_if, writing_if
@@ -144,18 +141,16 @@ def _action_at_stop(snapshot: StoreReader, view: JobView) -> Action:
 def denied_at_gate(tx: StoreWriter, view: JobView, policy: PolicySet, plans: Plans, now: datetime) -> Decision | None:
     """The gate's refusal of all placements; None if it allows one, or if only the market prevents a start."""
     plan = plans.in_time if plans.in_time.placements else plans.anyhow
-    facts_for = facts_of(tx, policy, now)
     if plan.placements:
-        usable_balance = usable_balances(view, tx.balance(view.id))
-        admission = re_place(view, plan, policy, facts_for, usable_balance, billed=billed_time(view, now), now=now)
-        if admission.answer is not Answer.DENY and admission.short_of is None:
+        judged = judge_start(tx, view, plan, policy, now)
+        if judged.admission.answer is not Answer.DENY and judged.admission.short_of is None:
             return None
-        return replace(decision_of(admission, plan, policy, facts_for(admission.action)), job_id=view.id)
+        return judged.record
     if not any(rejection.objection is not None for rejection in plan.rejections):
         return None
     last_placement = view.latest.placement if view.latest is not None else None
     action = replace(placement_action(view, now), placement=last_placement)
-    inputs = dump_inputs(action, facts := facts_for(action))
+    inputs = dump_inputs(action, facts := facts_of(tx, policy, now)(action))
     verdicts = tuple(policy.judge(action, facts))
     return seal(inputs, action, Answer.DENY, verdicts, policy.version, at=now, job_id=view.id)
 

@@ -1,36 +1,28 @@
 """Requests a job's next attempt: current offers, a plan, the gate, then money and intent in one transaction."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from broker.core.events import events as ev
+from broker.core.events import wait_reasons as why
 from broker.core.events.events import EventBody
-from broker.core.events.outcomes import JobState
+from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import JobView
-from broker.core.events.wait_reasons import QueueTurn, SecretsMissing, StrategyWaits, same_reason
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Offer
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
-from broker.ledger.entries import Movement
+from broker.core.values.figures import estimate
 from broker.placement.planner import MarketFor, PlanInputs, make_plan
+from broker.placement.queue.preemption import Preemption
 from broker.placement.wait_for_reserved import WaitForReserved
-from broker.reconciler.admission.admission import action_for, denials, is_still_free, re_place, subtract_occupied
-from broker.reconciler.admission.approvals import approve_by_standing_grants, ask, mark_as_request, usable_balances
+from broker.reconciler.admission.admission import action_for, denials, is_still_free, subtract_occupied
+from broker.reconciler.admission.approvals import approve_by_standing_grants, ask, mark_as_request
 from broker.reconciler.admission.facts import facts_of, wait_for_paid
-from broker.reconciler.admission.records import (
-    decision_of,
-    held_of,
-    hold_entries,
-    launch_request,
-    movements_of,
-    nothing_fits,
-    refusal_of,
-    waits_for_paid,
-)
+from broker.reconciler.admission.records import judge_start, launch_request, nothing_fits, refusal_of, waits_for_paid
 from broker.reconciler.controller import (
     Controller,
     ControllerResult,
@@ -43,7 +35,6 @@ from broker.reconciler.controller import (
 )
 from broker.reconciler.pools import avoided_pools, permanent_refusal, untried_first
 from broker.reconciler.progress import billed_time, remaining_work
-from broker.reconciler.settlement.settlement import tags_of
 from broker.store.store import Store, append_if, writing_if
 
 
@@ -52,12 +43,14 @@ class QueueDecision:
     """The queue's result for a job.
 
     ``first``: the offer reserved for it now. ``taken``: limited pools whose free machines are reserved for others.
-    ``wait``: why it should wait for its turn; None if it should be placed now.
+    ``wait``: why it should wait for its turn; None if it should be placed now. ``preemption``: the places of running
+    jobs that it could take instead.
     """
 
     first: str | None = None
     taken: frozenset[str] = frozenset()
-    wait: QueueTurn | None = None
+    wait: why.QueueTurn | None = None
+    preemption: Preemption | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +107,13 @@ class PlacementController(Controller):
         """
         view, now = about.view, about.now
         if missing := self.missing_secrets(view.job):
-            note_wait(self.journal, view, SecretsMissing(names=tuple(missing)), now)
+            note_wait(self.journal, view, why.SecretsMissing(names=tuple(missing)), now)
             return TryLater(RetryReason.NO_PLACE)
         policy, queued = self.policy(), self.queue_decision(view, now)
         if queued.wait is not None:
-            note_wait(self.journal, view, queued.wait, now)
+            places = queued.preemption
+            if places is None or not places.pays or not self._make_room(view, policy, places, now):
+                note_wait(self.journal, view, queued.wait, now)
             return TryLater(RetryReason.NO_PLACE) if queued.wait.pool else NextLook()  # its turn comes within a tick
         return DecideAnew() if self._place(view, policy, queued, now) else TryLater(RetryReason.NO_PLACE)
 
@@ -131,7 +126,7 @@ class PlacementController(Controller):
         market = plans.market
         advice = _reserved_first(queued, plans) or self.advise(view, plans, now)
         if advice is not None and not advice.placements:
-            return note_wait(self.journal, view, StrategyWaits(pool=advice.pool, because=advice.why), now)
+            return note_wait(self.journal, view, why.StrategyWaits(pool=advice.pool, because=advice.why), now)
         plan, at_risk = _plan_ignoring_deadline(view, plans)
         ordered = advice.placements if advice is not None else untried_first(plan.placements, view)
         plan = replace(plan, placements=ordered)
@@ -142,44 +137,70 @@ class PlacementController(Controller):
             return note_wait(self.journal, view, nothing_fits(plan.rejections), now)
         if (paid_wait := self._waits(view, plans, plan, policy, now)) is not None:
             return note_wait(self.journal, view, waits_for_paid(paid_wait), now)
-        billed = billed_time(view, now)
         with writing_if(self.journal, view) as tx:
             # The plan was made outside the transaction, so that other writers need not wait; its inputs may have
             # changed.
             if self.policy().version != policy.version:
                 return True
-            facts_for = facts_of(tx, policy, now)
-            usable_balance = usable_balances(view, tx.balance(view.id))
-            admission = re_place(view, plan, policy, facts_for, usable_balance, billed=billed, now=now)
-            facts = facts_for(admission.action)
-            if not is_still_free(admission.placement, market.offers, facts.live):
+            judged = judge_start(tx, view, plan, policy, now)
+            admission, record = judged.admission, judged.record
+            if not is_still_free(admission.placement, market.offers, judged.live):
                 return True
-            record = decision_of(admission, plan, policy, facts)
-            number, movement_count = view.attempt_count + 1, movements_of(tx, view.id)
-            hold = hold_entries(
-                tags_of(view), held_of(usable_balance), admission.burns, Movement.TOP_UP, movement_count
-            )
             if admission.answer is Answer.ASK and admission.short_of is None and view.asked is None:
-                tx.record(replace(mark_as_request(record, now), job_id=view.id))
-                tx.post(hold)
+                tx.record(mark_as_request(record, now))
+                tx.post(judged.hold)
                 tx.append(view.id, [(None, ask(admission, now))], now)
                 return True
             if not admission.may_launch:
                 body = refusal_of(admission)
                 paused = isinstance(body, ev.Paused)
-                if paused or not same_reason(body.reason, view.waiting):
-                    tx.record(replace(record, job_id=view.id))
+                if paused or not why.same_reason(body.reason, view.waiting):
+                    tx.record(record)
                     tx.append(view.id, [(None, body)], now)
                 if not paused:
                     self.refused(view)
                 return paused
-            tx.record(replace(record, job_id=view.id, attempt=number))
-            tx.post(hold)
+            number = view.attempt_count + 1
+            tx.record(replace(record, attempt=number))
+            tx.post(judged.hold)
             items: list[tuple[int | None, EventBody]] = [(None, body) for body in at_risk]
             advice_text = advice.why if advice is not None else ""
             items += [(None, approval) for approval in approve_by_standing_grants(tx, admission, view.id)]
             items.append((number, launch_request(view.id, number, admission.placement, view, advice_text)))
             tx.append(view.id, items, now)
+        return True
+
+    def _make_room(self, view: JobView, policy: PolicySet, preemption: Preemption, now: datetime) -> bool:
+        """Hold the money for the job's start, and ask the running jobs whose places it takes to stop. Asks nobody, and
+        returns False, if the gate refuses the start, or if the policy or one of them has changed. The reasons name only
+        jobs of the reader's team."""
+        option, ids = preemption.option, tuple(job.id for job in preemption.jobs)
+        if preemption.right not in policy.defaults.preempts:
+            return False
+        plans = self.plans(view, policy, now, leaving=ids)
+        placements = plans.in_time.placements or plans.anyhow.placements
+        there = tuple(placement for placement in placements if placement.offer.id == option.name)
+        with writing_if(self.journal, view) as tx:
+            still_run = all(_still_runs(tx.job(job.id), job.attempt) for job in preemption.jobs)
+            if not there or self.policy().version != policy.version or not still_run:
+                return False
+            judged = judge_start(tx, view, replace(plans.anyhow, placements=there), policy, now, leaving=ids)
+            if not judged.admission.may_launch or not is_still_free(there[0], plans.market.offers, judged.live):
+                self.refused(view)
+                return False
+            tx.record(judged.record)
+            tx.post(judged.hold)
+            visible = preemption.visible_to((view.job.team,))
+            leaving = tuple(job.id for job in visible.jobs)
+            wait = ev.NothingFeasible(reason=why.QueueTurn(pool=option.pool, leaving=leaving, others=visible.others))
+            approvals = approve_by_standing_grants(tx, judged.admission, view.id)
+            tx.append(view.id, [*((None, approval) for approval in approvals), (None, wait)], now)
+            for job in preemption.jobs:
+                because = f"its wait costs about {estimate(preemption.worth)}, the work to repeat {estimate(job.lost)}"
+                asker, gives_way = view.id if job in visible.jobs else "", why.MoveAdvantage.GIVES_WAY
+                reason = why.MovesElsewhere(advantage=gives_way, to=None, because=because, job=asker)
+                stop = ev.StopRequested(cause=Cause.MOVED, by="the queue", reason=reason)
+                tx.append(job.id, [(job.attempt, stop)], now)
         return True
 
     def _waits(
@@ -199,13 +220,15 @@ class PlacementController(Controller):
                 longest=policy.defaults.wait_for_paid,
             )
 
-    def plans(self, view: JobView, policy: PolicySet, now: datetime, taken: frozenset[str] = frozenset()) -> Plans:
+    def plans(
+        self, view: JobView, policy: PolicySet, now: datetime, taken: Collection[str] = (), leaving: Sequence[str] = ()
+    ) -> Plans:
         """The plans for the job's remaining work. ``taken``: limited pools whose free machines are reserved for
-        others."""
+        others. ``leaving``: jobs that count as gone."""
         market = self.market(view.job)
         with self.journal.reading() as snapshot:
             action = placement_action(view, now)
-            facts = facts_of(snapshot, policy, now)(action)
+            facts = facts_of(snapshot, policy, now, leaving=leaving)(action)
         deny = denials(policy, action, facts)
 
         free = [
@@ -230,6 +253,12 @@ class PlacementController(Controller):
         if Reason.MISSES_DEADLINE in in_time.reasons():
             anyhow = plan(view.job.model_copy(update={"deadline": None}))
         return Plans(market, in_time, anyhow, facts, lambda offers: plan(view.job, offers))
+
+
+def _still_runs(view: JobView | None, number: int) -> bool:
+    """Whether this attempt of the job runs, and nothing has asked it to stop."""
+    attempt = view.latest if view is not None else None
+    return attempt is not None and attempt.number == number and attempt.state is AttemptState.RUNNING
 
 
 def _reserved_first(queued: QueueDecision, plans: Plans) -> PlacementAdvice | None:

@@ -439,6 +439,7 @@ capacity:
   exceptions:
     - {scope: {workload: inference}, order: [on_demand]}
 budgets: [{name: b, amount: $9, period: month}]
+priorities: {urgent: {preempts: true}}
 """
 
 
@@ -453,12 +454,16 @@ def test_each_default_is_shown_with_whose_it_is(gpubroker: Any, write: Any) -> N
             ("jobs wait up to 2h 00m for paid capacity before they rent", f"{file}:6"),
             ("capacity order: owned, spot", f"{file}:5"),
             ("capacity order for workload inference: on_demand", f"{file}:8"),
+            (
+                "jobs may take the places of lower priorities: urgent (of each job after 30m 00s, 3 times a day)",
+                f"{file}:10",
+            ),
         ):
             assert f"{said} ({where})" in shown
     document = gpubroker("policy", "show", "--json").json["active"]
     assert document["defaults_said_at"] == {
         "max_duration": f"{file}:3", "grants_cash": f"{file}:9", "capacity_order": f"{file}:5",
-        "wait_for_paid": f"{file}:6",
+        "wait_for_paid": f"{file}:6", "preempts": f"{file}:10",
     }  # fmt: skip
     assert document["capacity_exceptions"] == [
         {"scope": "workload inference", "order": ["on_demand"], "source": f"{file}:8"}
