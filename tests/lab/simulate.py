@@ -28,6 +28,7 @@ from broker.core.ports import PolicySet
 from broker.settings import read_settings
 from tests.lab import command, simulate_report
 from tests.lab.simulation.figures import SimulationResult
+from tests.lab.simulation.preemption import Victims
 from tests.lab.simulation.recorded_jobs import recorded_workload
 from tests.lab.simulation.run import simulate
 from tests.lab.simulation.workload import JobClass, SimulatedWorkload, WorkloadPool, WorkloadSize
@@ -40,13 +41,15 @@ N = TypeVar("N", int, float)
 @dataclass(frozen=True, slots=True)
 class WhatIf:
     """Changes to a workload. ``capacity``: numbers of machines by pool or machine; ``demand``: factors by team,
-    ``*`` for all others."""
+    ``*`` for all others. ``victims``, ``saves``: as in `WorkloadSize`."""
 
     days: int
     seed: int
     jobs: int | None = None
     capacity: Mapping[str, int] | None = None
     demand: Mapping[str, float] | None = None
+    victims: Victims = Victims.LEAST_LOST
+    saves: bool = True
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -60,6 +63,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--policy", action="append", default=[], type=Path, metavar="FILE", help="default: in force")
     parser.add_argument("--capacity", action="append", default=[], metavar="POOL=N", help="another number of machines")
     parser.add_argument("--demand", action="append", default=[], metavar="TEAM=X", help="factor; * for all others")
+    parser.add_argument(
+        "--victims", type=Victims, choices=list(Victims), default=Victims.LEAST_LOST,
+        help="who gives way to jobs of a priority that preempts",
+    )  # fmt: skip
+    parser.add_argument("--unsaved", action="store_true", help="they leave without a checkpoint")
     parser.add_argument("--against", type=Path, metavar="FILE", help="an earlier report, saved from --json")
     given = parser.parse_args(arguments)
     if (given.workload is not None) + given.example + (given.last is not None) != 1:
@@ -73,7 +81,8 @@ def main(arguments: Sequence[str]) -> int:
         workload = read_workload(given.workload or EXAMPLE / "workload.yaml")
     policy = cli.registries().load_policies(read_files(files)) if files else _broker().policy()
     capacity, demand = _numbers("--capacity", given.capacity, int), _numbers("--demand", given.demand, float)
-    what_if = WhatIf(given.days or workload.days or 7, given.seed, given.jobs, capacity, demand)
+    days = given.days or workload.days or 7
+    what_if = WhatIf(days, given.seed, given.jobs, capacity, demand, given.victims, not given.unsaved)
     before = None if given.against is None else _earlier(given.against)
     with command.progress() as progress:
         result = played(workload, policy, what_if, progress)
@@ -101,7 +110,8 @@ def played(
     classes = tuple(_with_user(one, policy) for one in workload.classes)
     pools = _with_capacity(workload.pools, what_if.capacity or {})
     made = replace(workload, classes=classes, pools=pools)
-    size = WorkloadSize(what_if.days, what_if.seed, what_if.jobs, tuple(sorted(demand.items())))
+    factors = tuple(sorted(demand.items()))
+    size = WorkloadSize(what_if.days, what_if.seed, what_if.jobs, factors, what_if.victims, what_if.saves)
     if not made.jobs().count(size):
         raise InvalidInput("no job arrives", where=workload.name, hint="more --days, or more `arrivals`")
     return simulate(made, policy, size, progress)

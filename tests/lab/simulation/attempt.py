@@ -27,6 +27,7 @@ from tests.lab.simulation.workload import HOUR, JobClass
 class AttemptEnd(StrEnum):
     DONE = "done"
     LOST = "lost"
+    PREEMPTED = "preempted"
     TIME_USED_UP = "max_duration"
     MONEY_USED_UP = "money"
     CUT_OFF = "end of the simulation"
@@ -48,6 +49,7 @@ class SimulatedJob:
     attempts: int = 0
     first_start: int = -1
     put_off: bool = False
+    gave_way: list[int] = field(default_factory=list)  # the seconds at which it was stopped for others
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,34 @@ class SimulatedAttempt:
     ends: int
     end: AttemptEnd
     saved: float = field(default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class StopLoss:
+    """What it takes to stop a running attempt now: ``ends``: the second at which its machines are free; ``saved``:
+    seconds of work that are safe then; ``repeated``: seconds of machine time that it will repeat, the start and restore
+    of the next attempt included."""
+
+    ends: int
+    saved: float
+    repeated: float
+
+
+def stop_loss(attempt: SimulatedAttempt, effort: Effort, now: int, *, saves: bool) -> StopLoss:
+    """``saves``: it writes a checkpoint before it leaves, if its job makes any."""
+    job, placement = attempt.job, attempt.placement
+    each, interval = placement.throughput, effort.interval_at(placement.interruptions_per_hour) * HOUR
+    start = effort.start_on(placement.offer.capacity_type) * HOUR
+    resumed = job.left < job.work and effort.checkpoints
+    ran = max(now - attempt.started - start - (effort.restart * HOUR if resumed else 0.0), 0.0)
+    if not math.isfinite(interval):
+        return StopLoss(max(now, attempt.started + 1), 0.0, ran + start)
+    write = effort.write * HOUR
+    whole = math.floor(ran / (interval + write))
+    since = min(ran - whole * (interval + write), interval)
+    ends = max(now + (math.ceil(write) if saves else 0), attempt.started + 1)
+    saved = min((whole * interval + (since if saves else 0.0)) * each, job.left)
+    return StopLoss(ends, saved, (0.0 if saves else since) + start + effort.restart * HOUR)
 
 
 def course(

@@ -93,8 +93,9 @@ class OverTime:
 class TeamTally:
     """The jobs of one team. Seconds; GPU-seconds; USD. ``waits``: from submission to the first machine, of each job
     that got one; ``asked_gpu_seconds``: the work of all submitted jobs on their first machine; ``useful``: the part of
-    it that was done. ``slowdowns``: the sum over finished jobs of their bounded slowdown, (finish - submission) / work,
-    where a job shorter than `SHORTEST` counts as that long, and none less than 1."""
+    it that was done; ``repeated``: what jobs repeat that gave way to others. ``slowdowns``: the sum over finished jobs
+    of their bounded slowdown, (finish - submission) / work, where a job shorter than `SHORTEST` counts as that long,
+    and none less than 1."""
 
     submitted: int = 0
     started: int = 0
@@ -106,6 +107,8 @@ class TeamTally:
     with_deadline: int = 0
     late: int = 0
     interruptions: int = 0
+    preempted: int = 0
+    repeated_gpu_seconds: float = 0.0
     waits: array[int] = field(default_factory=lambda: array("i"))
     asked_gpu_seconds: float = 0.0
     useful_gpu_seconds: float = 0.0
@@ -121,7 +124,7 @@ class TeamTally:
         """Count the jobs of another team, too."""
         for name in ("submitted", "started", "finished", "unfinished", "with_deadline", "late", "interruptions"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("asked_gpu_seconds", "useful_gpu_seconds", "slowdowns"):
+        for name in ("preempted", "asked_gpu_seconds", "useful_gpu_seconds", "repeated_gpu_seconds", "slowdowns"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for counter in ("stopped", "refused", "put_off"):
             getattr(self, counter).update(getattr(other, counter))

@@ -24,7 +24,8 @@ from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Movement, Tags
-from broker.placement.queue.queue import EPSILON, QueueEntry, QueueRules
+from broker.placement.queue.preemption import RunningJob
+from broker.placement.queue.queue import EPSILON, QueueEntry, QueueRules, hour_of_running
 from broker.placement.queue.search import place
 from broker.reconciler.admission.admission import admit, re_place
 from broker.reconciler.admission.facts import FactsFor
@@ -38,11 +39,13 @@ from tests.lab.simulation.attempt import (
     course,
     limits_of,
     settled,
+    stop_loss,
 )
 from tests.lab.simulation.decisions import ClassDecision, ClassDecisions, WholeHolds, objection_of
 from tests.lab.simulation.figures import GANGS, SHORTEST, OverTime, SimulationResult, TeamTally, gang_of
 from tests.lab.simulation.ledger import VirtualLedger
 from tests.lab.simulation.market import PoolInUse, SimulatedMarket
+from tests.lab.simulation.preemption import chosen
 from tests.lab.simulation.workload import DAY, HOUR, JobClass, SimulatedWorkload, WorkloadSize
 
 _ROUND = 60  # seconds between rounds of the queue
@@ -98,6 +101,7 @@ class _Simulation:
         self.over_time = OverTime(self.size.days)
         self.gangs = {size: array("i") for size in GANGS}
         self.gang_of = [self.gangs[gang_of(one.gpus)] for one in self.classes]
+        self.rights = {right.priority: right for right in self.policy.defaults.preempts}
 
     # The loop.
 
@@ -122,7 +126,9 @@ class _Simulation:
                 break
             self.now, _, kind, what = heapq.heappop(self.events)
             if kind == _END:
-                self._ended(what)
+                current = self.running.get(what.job.id)
+                if current is not None and current is what:  # else it was stopped earlier
+                    self._ended(current)
             elif kind == _QUEUE:
                 self._round()
             elif kind == _BACK:
@@ -222,7 +228,7 @@ class _Simulation:
             if not line or (decision := self.decisions.of(place_of, now)).refused:
                 continue
             fits = self._fitting(decision, pools)
-            anything = anything or fits > 0
+            anything = anything or fits > 0 or self.classes[place_of].job.priority in self.rights
             for job, _ in zip(line, range(min(max(fits, 1), _AT_ONCE)), strict=False):
                 heads[job.id] = job
                 entries.append(self._entry(decision.entry, job))
@@ -232,7 +238,11 @@ class _Simulation:
         free = {name: pool.returns(self.now) for name, pool in pools.items()}
         rules = QueueRules(running=self.running_by_team)
         before = len(self.running)
-        for turn in place(entries, free, rules, effort=max(_EFFORT * len(entries), 64)):
+        turns = place(entries, free, rules, effort=max(_EFFORT * len(entries), 64))
+        if self.rights:
+            for victim in chosen(self.size.victims, turns, free, self._running_jobs(), self.rights, rules):
+                self._stop(self.running[victim.id])
+        for turn in turns:
             if turn.option is not None and turn.start <= EPSILON:
                 job = heads[turn.entry.id]
                 self._from_queue(job, self.decisions.of(job.place, now).by_id[turn.option.name])
@@ -285,6 +295,39 @@ class _Simulation:
         self.ledger.post(account, entries)
         self._start(job, placement, pool)
 
+    def _running_jobs(self) -> list[RunningJob]:
+        found: list[RunningJob] = []
+        for id, attempt in self.running.items():
+            placement, job = attempt.placement, self.classes[attempt.job.place].job
+            if attempt.end is AttemptEnd.PREEMPTED or attempt.started == self.now:
+                continue
+            hour = hour_of_running(job, placement, self.policy.defaults.value_of_time)
+            loss = stop_loss(attempt, self.decisions.efforts[attempt.job.place], self.now, saves=False)
+            found.append(
+                RunningJob(
+                    id, attempt.job.attempts, job.priority, placement.offer.capacity, placement.nodes,
+                    hour.for_duration(timedelta(seconds=loss.repeated)), timedelta(seconds=self.now - attempt.started),
+                    sum(self.now - at < DAY for at in attempt.job.gave_way),
+                )
+            )  # fmt: skip
+        return found
+
+    def _stop(self, attempt: SimulatedAttempt) -> None:
+        """The attempt ends for another job, perhaps after a checkpoint; unless it ends earlier anyhow."""
+        job, placement = attempt.job, attempt.placement
+        loss = stop_loss(attempt, self.decisions.efforts[job.place], self.now, saves=self.size.saves)
+        if loss.ends >= attempt.ends:
+            return
+        one = self.classes[job.place]
+        team = self.teams[one.team]
+        team.preempted += 1
+        team.repeated_gpu_seconds += loss.repeated * one.gpus
+        job.gave_way.append(self.now)
+        stopped = replace(attempt, ends=loss.ends, end=AttemptEnd.PREEMPTED, saved=loss.saved)
+        self.running[job.id] = stopped
+        self.market.pools[placement.offer.id].busy[job.id] = loss.ends, placement.nodes
+        self._push(loss.ends, _END, stopped)
+
     def _view(self, job: SimulatedJob, one: JobClass) -> JobView:
         submitted = self._time(job.submitted)
         longest = self.decisions.max_durations[job.place]
@@ -335,6 +378,8 @@ class _Simulation:
         job.left -= attempt.saved
         if attempt.end is AttemptEnd.LOST:
             team.interruptions += 1
+            self._wait(job)
+        elif attempt.end is AttemptEnd.PREEMPTED:
             self._wait(job)
         else:
             self._close(job, attempt.end)

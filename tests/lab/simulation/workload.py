@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 
 from broker.core.job.jobs import Job
 from broker.core.market.offers import Offer
+from tests.lab.simulation.preemption import Victims
 
 ENGINE = "simulated"
 HOUR = 3600
@@ -135,12 +136,15 @@ class JobSource(Protocol):
 @dataclass(frozen=True, slots=True)
 class WorkloadSize:
     """The part of a workload that is simulated. ``jobs``: their total, divided among the classes in proportion to their
-    rates; None: by the rates. ``demand``: factors by team. ``seed``: of all random draws."""
+    rates; None: by the rates. ``demand``: factors by team. ``seed``: of all random draws. ``victims``: who gives way to
+    jobs of higher priority, of the policies that let any; ``saves``: after a checkpoint."""
 
     days: int
     seed: int
     jobs: int | None = None
     demand: tuple[tuple[str, float], ...] = ()
+    victims: Victims = Victims.LEAST_LOST
+    saves: bool = True
 
     def factor(self, team: str) -> float:
         return dict(self.demand).get(team, dict(self.demand).get("*", 1.0))
