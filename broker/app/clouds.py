@@ -99,7 +99,7 @@ def doctor_findings(broker: Broker) -> Iterator[DoctorFinding]:
 
 def _has_login(broker: Broker, name: str) -> bool:
     try:
-        return any(login.found for login in describe_provider(broker, name).logins)
+        return bool(describe_provider(broker, name).logins_found)
     except BrokerError:  # `provider_findings` tells it
         return False
 
@@ -134,17 +134,16 @@ def login_findings(broker: Broker, name: str) -> Iterator[DoctorFinding]:
     if name not in broker.registries.providers:
         return
     try:
-        logins = describe_provider(broker, name).logins
+        setup = describe_provider(broker, name)
     except BrokerError as error:
         yield DoctorFinding("login", Health.PROBLEM, error.message, error.hint)
         return
-    for login in logins:
-        if login.found:
-            yield DoctorFinding("login", Health.OK, f"found {login.where or login.name}")
-        else:
-            is_optional = login.how.startswith("optional")
-            message = f"no login to {CLOUDS[name].title}, which would add {login.adds}"
-            yield DoctorFinding("login", Health.OK if is_optional else Health.NOTE, message, login.how)
+    for login in setup.logins_found:
+        yield DoctorFinding("login", Health.OK, f"found {login.where or login.name}")
+    for login in setup.logins_missing:
+        is_optional = login.how.startswith("optional")
+        message = f"no login to {CLOUDS[name].title}, which would add {login.adds}"
+        yield DoctorFinding("login", Health.OK if is_optional else Health.NOTE, message, login.how)
 
 
 def bucket_findings(broker: Broker, name: str) -> Iterator[DoctorFinding]:

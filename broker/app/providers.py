@@ -71,18 +71,19 @@ class LoginSetup:
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
-    """How one provider is set up. ``problem``: why it cannot be queried; empty if it can."""
+class ProviderSetup:
+    """How a provider is set up. ``problem``: why it cannot be queried; empty if it can."""
 
     provider: str
     ready: bool
     problem: str
     endpoints: tuple[Endpoint, ...] = ()
-    logins: tuple[LoginSetup, ...] = ()
+    logins_found: tuple[LoginSetup, ...] = ()
+    logins_missing: tuple[LoginSetup, ...] = ()
 
 
 def provider_findings(broker: Broker) -> Iterator[DoctorFinding]:
-    """One finding for each provider; its `Setup` is among the facts."""
+    """One finding for each provider; its `ProviderSetup` is among the facts."""
     polls, now = broker.store.last_polls(), broker.clock.now()
     fresh = broker.store.market.freshness(now)
     for name in broker.registries.providers:
@@ -90,17 +91,17 @@ def provider_findings(broker: Broker) -> Iterator[DoctorFinding]:
             setup = describe_provider(broker, name)
         except MissingExtra as error:
             yield DoctorFinding(
-                "provider", Health.NOTE, f"{name}: {error}", error.hint, _facts(Setup(name, False, str(error)))
+                "provider", Health.NOTE, f"{name}: {error}", error.hint, _facts(ProviderSetup(name, False, str(error)))
             )
         except BrokerError as error:
-            facts = _facts(Setup(name, False, str(error)))
+            facts = _facts(ProviderSetup(name, False, str(error)))
             yield DoctorFinding("provider", Health.PROBLEM, f"{name}: {error}", error.hint, facts)
         else:
             answered = name in fresh and fresh[name].last_success is not None
             yield _poll_finding(setup, polls.get(name), now, answered=answered)
 
 
-def _poll_finding(setup: Setup, last_poll: PollRun | None, now: datetime, *, answered: bool) -> DoctorFinding:
+def _poll_finding(setup: ProviderSetup, last_poll: PollRun | None, now: datetime, *, answered: bool) -> DoctorFinding:
     name, facts = setup.provider, _facts(setup)
     if last_poll is None:
         return DoctorFinding("provider", Health.NOTE, f"{name}: not asked yet", "gpubroker prices poll", facts)
@@ -111,7 +112,7 @@ def _poll_finding(setup: Setup, last_poll: PollRun | None, now: datetime, *, ans
         return DoctorFinding("provider", Health.OK, f"{name}: {offers}, asked {ago_text}", facts=facts)
     # A provider without a login is not a problem; a refused login is one.
     is_unconfigured = last_poll.status is PollStatus.EXTRA_MISSING or (
-        last_poll.status is PollStatus.LOGIN_MISSING and not any(login.found for login in setup.logins)
+        last_poll.status is PollStatus.LOGIN_MISSING and not setup.logins_found
     )
     if is_unconfigured:
         return DoctorFinding("provider", Health.NOTE, f"{name}: not set up: {last_poll.error}", last_poll.hint, facts)
@@ -121,11 +122,11 @@ def _poll_finding(setup: Setup, last_poll: PollRun | None, now: datetime, *, ans
     return DoctorFinding("provider", Health.PROBLEM, f"{name}: failed {ago_text}: {last_poll.error}", fix, facts)
 
 
-def _facts(setup: Setup) -> dict[str, Any]:
+def _facts(setup: ProviderSetup) -> dict[str, Any]:
     return {"provider": setup.provider, "ready": setup.ready, "setup": setup}
 
 
-def describe_provider(broker: Broker, name: str) -> Setup:
+def describe_provider(broker: Broker, name: str) -> ProviderSetup:
     """The endpoints in use and the logins found, if the provider or its module describes them. Raises as
     `Broker.provider`."""
     provider = broker.provider(name)
@@ -147,7 +148,8 @@ def describe_provider(broker: Broker, name: str) -> Setup:
         LoginSetup(label, bool(login["found"]), login.get("where", ""), login["how"], login.get("adds", ""))
         for label, login in description.get("logins", {}).items()
     ]
-    return Setup(name, True, "", tuple(endpoints), tuple(logins))
+    found, missing = (tuple(login for login in logins if login.found is is_found) for is_found in (True, False))
+    return ProviderSetup(name, True, "", tuple(endpoints), found, missing)
 
 
 def _is_overridden(setting: str, provider_settings: Mapping[str, Any]) -> bool:

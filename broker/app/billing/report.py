@@ -86,15 +86,12 @@ def spend(
             first_use = reader.first_machine_time() or now  # each earlier month would scan all later machine time
         earliest = max(since or months_before(now, zone_name), first_use)
         for start, end in periods_touching(MONTH, zone_name, (earliest, max(until or now + _MICROSECOND, earliest))):
-            name, first, last = (
-                BillingMonth(start, end, zone_name).name,
-                max(start, since or start),
-                min(end, until or end),
-            )
+            first, last = max(start, since or start), min(end, until or end)
             if first >= last:
                 continue
+            month = BillingMonth(start, end, zone_name).name
             for row in _spend_groups(broker, ",".join(other_names), SpendingPeriod(first, last, now, sandbox)):
-                rows.append(row.with_values((*row.values[:month_index], name, *row.values[month_index:])))
+                rows.append(row.with_values((*row.values[:month_index], month, *row.values[month_index:])))
     return sorted(rows, key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))
 
 

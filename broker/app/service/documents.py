@@ -6,31 +6,12 @@ from types import MappingProxyType
 from typing import Literal, Self
 
 from broker.app.documents import Figure, Moment, Result
-from broker.app.providers import DoctorFinding, Endpoint, Health, LoginSetup, Setup, is_healthy
+from broker.app.providers import DoctorFinding, Health, ProviderSetup, is_healthy
 from broker.app.service.sweep import SweepResult
 from broker.core.events.outcomes import JobState
 from broker.core.values.money import Money
 from broker.reconciler.sweep import Leftover, LeftoverKind, LeftoverState
 from broker.store.engine.copies import StoreCopy
-
-
-class ProviderSetup(Result):
-    """How a provider is set up. ``problem``: why it cannot be queried; empty if it can."""
-
-    provider: str
-    ready: bool
-    problem: str
-    endpoints: list[Endpoint]
-    logins_found: list[LoginSetup]
-    logins_missing: list[LoginSetup]
-
-    @classmethod
-    def of(cls, setup: Setup) -> Self:
-        return cls.from_parts(
-            setup,
-            logins_found=[login for login in setup.logins if login.found],
-            logins_missing=[login for login in setup.logins if not login.found],
-        )
 
 
 class DoctorReport(Result):

@@ -21,8 +21,8 @@ from broker.core.errors import InvalidInput
 from broker.core.extras import install_command
 
 if TYPE_CHECKING:
-    from broker.app.providers import DoctorFinding
-    from broker.app.service.documents import DoctorReport, LeftoverResult, ProviderSetup, SweepReport
+    from broker.app.providers import DoctorFinding, ProviderSetup
+    from broker.app.service.documents import DoctorReport, LeftoverResult, SweepReport
     from broker.app.wiring import Broker
 
 _GENERIC_LOGINS = ("api_key", "client_id")  # login names that add nothing to the provider's name

@@ -103,11 +103,11 @@ def _end_launch(terminal: Terminal, id: str, ran: str | None) -> None:
     }
     if launch_id not in start_by_id:
         raise UnknownName("open launch", id, start_by_id)
-    max_duration = broker.clock.now() - start_by_id[launch_id]
+    since_judged = broker.clock.now() - start_by_id[launch_id]
     time = None if ran is None else term_option("--ran", ran)
     cost = report_end(broker, launch_id, time, by=by)
     duration_text = (
-        "" if time is None else f" for {formats.length(time)} of the {formats.length(max_duration)} since it was judged"
+        "" if time is None else f" for {formats.length(time)} of the {formats.length(since_judged)} since it was judged"
     )
     message = f"{launch_id}: ended, {cost.rounded(2)} spent{duration_text}; the rest of its money is released"
     terminal.result(OutsideEnd(id=launch_id, cost_usd=cost), lambda: [message])

@@ -114,7 +114,9 @@ class HeldWork:
         for name, first, last, gpus in connection.execute(
             query.where(MachineTimeRow.until >= to_micros(since), *_ON_HELD)
         ):
-            changes[str(name)] += [(first, gpus), *([] if last == STILL_RUNNING else [(last, -gpus)])]
+            changes[str(name)].append((first, gpus))
+            if last != STILL_RUNNING:
+                changes[str(name)].append((last, -gpus))
         self._of = {name: _WorkCurve.of(sorted(deltas)) for name, deltas in changes.items()}
 
     def __call__(self, left: int, right: int) -> Mapping[str, int]:

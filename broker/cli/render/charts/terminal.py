@@ -52,7 +52,8 @@ def time_ticks(
 
 
 def _step_ticks(first_time: datetime, last_time: datetime, step: int, zone: tzinfo | None) -> list[datetime]:
-    """Counted from midnight of the first day in local time, so that ticks stay round when clocks change."""
+    """The ticks, every ``step`` seconds from midnight of the first day in local time, so that they stay round when
+    clocks change."""
     midnight = first_time.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
     if step > _DAY:  # weeks start on Mondays
         midnight -= timedelta(days=midnight.weekday())
