@@ -71,9 +71,9 @@ class CloudWitness:
         """
         statements: dict[str, CloudStatement] = {}
         if stored := slot.read(_BEFORE):
-            statements["before"] = CloudStatement(CloudVerdict(stored["says"]), "")
-            if statements["before"].verdict in (CloudVerdict.ANNOUNCED, CloudVerdict.TAKEN, CloudVerdict.BROKE):
-                statements["before"] = CloudStatement(CloudVerdict(stored["says"]), str(stored["words"]))
+            verdict = CloudVerdict(stored["says"])
+            explains = verdict in (CloudVerdict.ANNOUNCED, CloudVerdict.TAKEN, CloudVerdict.BROKE)
+            statements["before"] = CloudStatement(verdict, str(stored["words"]) if explains else "")
         current = self._ask(slot, key)
         if current is None:
             return {**statements, "now": NO_STATEMENT}
