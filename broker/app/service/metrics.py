@@ -10,7 +10,7 @@ import hmac
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,17 @@ from typing import TYPE_CHECKING, Any
 from broker.app.service.health import DutyState, Pulses
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra
+from broker.core.events.outcomes import JobState
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
+    from broker.core.events.views import JobView
+
 SETTING = "GPUBROKER_SERVE__LISTEN"
 TOKEN = "GPUBROKER_SERVE__TOKEN"  # noqa: S105  # the variable's name
 PUBLIC_PATHS = ("/healthz", "/metrics")
+_METHODS, _STREAMS = ("GET", "HEAD", "POST", "PUT", "DELETE"), "/stream"
 _TIMEOUT = 10.0  # seconds that a client may take to send its request
 
 
@@ -58,6 +62,19 @@ class ServiceResponder:
         self._numbers = MetricsCollector(broker, health)
         self._registry = prometheus_client.CollectorRegistry(auto_describe=False)
         self._registry.register(self._numbers)
+        self._request_seconds = prometheus_client.Histogram(
+            "gpubroker_request_seconds",
+            "Duration of requests to the API and the page, without streams.",
+            ["method", "route", "status"],
+            registry=self._registry,
+            buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
+        )
+
+    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request that was answered. ``route``: the pattern of its path."""
+        if not route.endswith(_STREAMS):
+            known_method = method if method in _METHODS else "other"
+            self._request_seconds.labels(known_method, route, str(status)).observe(seconds)
 
     def answer(self, path: str, authorization: str) -> tuple[int, str, bytes]:
         """Status, content type and body."""
@@ -143,7 +160,7 @@ class MetricsCollector:
         store_metrics: list[Metric] = []
         up_metric = GaugeMetricFamily("gpubroker_up", "1 while the store answers.")
         try:
-            store_metrics = list(self._of_the_store(GaugeMetricFamily))
+            store_metrics = list(self._of_the_store(GaugeMetricFamily, CounterMetricFamily))
             up_metric.add_metric([], 1)
         except BrokerError:
             up_metric.add_metric([], 0)
@@ -167,37 +184,41 @@ class MetricsCollector:
             silence.add_metric([name], self._health.silent_for(name))
         yield from (standing, runs, failures, steps, seconds, silence)
 
-    def _of_the_store(self, gauge: Callable[..., Any]) -> Iterator[Metric]:
-        broker = self._broker
+    def _of_the_store(self, gauge: Callable[..., Any], counter: Callable[..., Any]) -> Iterator[Metric]:
+        broker, now = self._broker, self._broker.clock.now()
         with broker.store.reading() as reader:
             views = reader.unclosed()
             live = reader.live_attempts()
             unreadable_count = len(reader.unreadable)
+            end_counts, failure_counts = reader.end_counts(), reader.failure_counts()
         jobs = gauge("gpubroker_open_jobs", "Jobs that are not closed, by state.", labels=["state"])
         for state, count in sorted(Counter(view.state.value for view in views).items()):
             jobs.add_metric([state], count)
-        labels = ["provider", "capacity_type"]
-        machines = gauge("gpubroker_live_machines", "Machines of live attempts.", labels=labels)
-        placements = Counter[tuple[str, str]]()
-        for view in views:
-            for attempt in view.attempts:
-                if not attempt.over:
-                    offer = attempt.placement.offer
-                    placements[offer.provider, offer.capacity_type.value] += attempt.placement.nodes
-        for (provider, kind), count in sorted(placements.items()):
-            machines.add_metric([provider, kind], count)
+        ends = counter("gpubroker_job_ends", "Jobs that ended, by state.", labels=["state"])
+        for state in filter(lambda state: state.final, JobState):
+            ends.add_metric([state.value], end_counts.get(state.value, 0))
+        failures = counter("gpubroker_attempt_failures", "Attempts that did not complete, by cause.", labels=["cause"])
+        for cause, count in failure_counts.items():
+            failures.add_metric([cause.value], count)
+        waits = gauge("gpubroker_longest_wait_seconds", "The longest present wait for it.", labels=["awaits"])
+        requested = {
+            "approval": [view.asked.at for view in views if view.asked],
+            "machine": [view.submitted_at for view in views if view.state is JobState.QUEUED],
+        }
+        for awaited, times in requested.items():
+            waits.add_metric([awaited], max(((now - at).total_seconds() for at in times), default=0.0))
+        yield from (ends, failures, waits, *_of_machines(gauge, views))
         attempts = gauge("gpubroker_live_attempts", "Attempts that have not ended.")
         attempts.add_metric([], len(live))
         age = gauge("gpubroker_price_age_seconds", "Time since the last successful poll.", labels=["provider"])
         offers = gauge("gpubroker_offers", "Current offers of a provider.", labels=["provider"])
-        now = broker.clock.now()
         for name, freshness in sorted(broker.store.market.freshness(now).items()):
             if freshness.last_success is not None:
                 age.add_metric([name], max((now - freshness.last_success).total_seconds(), 0.0))
             offers.add_metric([name], freshness.offers)
         unreadable = gauge("gpubroker_unreadable_jobs", "Open jobs that this version cannot read.")
         unreadable.add_metric([], unreadable_count)
-        yield from (jobs, machines, attempts, unreadable, age, offers)
+        yield from (jobs, attempts, unreadable, age, offers)
         yield from self._of_money(gauge)
 
     def _of_money(self, gauge: Callable[..., Any]) -> Iterator[Metric]:
@@ -219,3 +240,25 @@ class MetricsCollector:
             ):
                 metric.add_metric([line.spec.id], float(amount.dollars))
         yield from (limit, spent, held, remaining, expected)
+
+
+def _of_machines(gauge: Callable[..., Any], views: Iterable[JobView]) -> Iterator[Metric]:
+    """What is live, by provider and capacity type; with the GPUs that are paid for and do nothing."""
+    labels = ["provider", "capacity_type"]
+    machines = gauge("gpubroker_live_machines", "Machines of live attempts.", labels=labels)
+    gpus = gauge("gpubroker_live_gpus", "GPUs of live attempts.", labels=labels)
+    idle = gauge("gpubroker_idle_gpus", "Of these: GPUs times the part of the time without work.", labels=labels)
+    rate = gauge("gpubroker_spend_rate_usd", "What live machines cost in an hour.", labels=labels)
+    figures: dict[tuple[str, str], list[float]] = {}
+    for attempt in (attempt for view in views for attempt in view.attempts if not attempt.over):
+        placement, idle_percent = attempt.placement, attempt.use.get("gpu_idle")
+        unused = placement.gpus * idle_percent.mean / 100 if idle_percent else 0.0
+        place = placement.offer.provider, placement.offer.capacity_type.value
+        sums = figures.setdefault(place, [0.0] * 4)
+        amounts = (placement.nodes, placement.gpus, unused, float(placement.rate.dollars))
+        figures[place] = [total + amount for total, amount in zip(sums, amounts, strict=True)]
+    families = (machines, gpus, idle, rate)
+    for place, totals in sorted(figures.items()):
+        for family, total in zip(families, totals, strict=True):
+            family.add_metric(list(place), total)
+    yield from families

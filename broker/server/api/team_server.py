@@ -39,11 +39,18 @@ class AccessLog:
     """Logs every request of the application at its end: time (UTC), ``request`` (the id in the answer), person, method,
     ``route`` (the template of the path, so that no secret in a path is logged; null for an unknown path), status (null
     if the client left before), bytes of the body sent, seconds, and the address of the client. ``monotonic``: in
-    seconds."""
+    seconds; ``count``: gets method, route, status and seconds of each answer."""
 
-    def __init__(self, app: ASGIApp, clock: Clock, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        clock: Clock,
+        monotonic: Callable[[], float] = time.monotonic,
+        count: Callable[[str, str, int, float], None] | None = None,
+    ) -> None:
         self._app = app
         self._clock = clock
+        self._count = count
         self._monotonic = monotonic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,6 +80,8 @@ class AccessLog:
                 "address": scope["client"] and scope["client"][0],
             }
             logging.getLogger(ACCESS).info(json.dumps(line))
+            if self._count and status is not None:
+                self._count(scope["method"], line["route"] or "unknown", status, line["seconds"])
 
 
 class Listener(socket.socket):
@@ -250,7 +259,9 @@ class TeamServer:
             uvicorn.Config(
                 transport.finds_client(
                     AccessLog(
-                        RequestLimit(transport.checks_host(answers(broker, service, health, transport))), broker.clock
+                        RequestLimit(transport.checks_host(answers(broker, service, health, transport))),
+                        broker.clock,
+                        count=service.count_request,
                     )
                 ),
                 lifespan="off",

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, literal_column, or_, select, true, tuple_, union
 
 from broker.core.errors import UnreadableJob
-from broker.core.events.outcomes import JobState
+from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.market.offers import MoneyKind
 from broker.core.records import UnreadableRecord, add_stamp, read_stamped, unknown_fields
@@ -25,7 +25,7 @@ from broker.ledger.journal import TaskCounts
 from broker.store.engine.fields import from_micros, to_micros
 from broker.store.engine.statements import begins_with, for_jobs, in_jobs, one_of
 from broker.store.ledger.ledger import BALANCE_COLUMNS, balance_from
-from broker.store.schema.jobs import UNCLOSED, VIEW_COLUMNS, AttemptEventRow, JobRow
+from broker.store.schema.jobs import IS_FAILED_END, UNCLOSED, VIEW_COLUMNS, AttemptEventRow, JobRow
 from broker.store.schema.ledger import LedgerBalanceRow, LedgerEntryRow
 
 
@@ -223,6 +223,19 @@ def task_counts(connection: Connection, arrays: Sequence[str]) -> dict[str, Task
         counts_by_state[JobState(state)] = counts_by_state.get(JobState(state), 0) + count
         open_counts[array] += 0 if closed else count
     return {array: TaskCounts(states[array], open_counts[array]) for array in arrays}
+
+
+def end_counts(connection: Connection) -> dict[str, int]:
+    """The number of jobs that are closed, by state."""
+    query = select(JobRow.state, func.count()).where(JobRow.closed).group_by(JobRow.state)
+    return dict(connection.execute(query).all())
+
+
+def failure_counts(connection: Connection) -> dict[Cause, int]:
+    """The number of attempts that ended otherwise than by completion, by cause."""
+    counts = [func.count().filter(AttemptEventRow.body.contains(f'"cause":"{cause}"')) for cause in Cause]
+    row = connection.execute(select(*counts).where(IS_FAILED_END)).one()
+    return dict(zip(Cause, row, strict=True))
 
 
 def whole_counts(connection: Connection, arrays: Mapping[str, Sequence[str]]) -> dict[str, TaskCounts]:

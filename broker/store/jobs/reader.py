@@ -135,6 +135,8 @@ class StoreReader:
         return job_rows.task_counts(self._connection, [array])[array]
 
     counts_of = query(job_rows.whole_counts)
+    end_counts = query(job_rows.end_counts)
+    failure_counts = query(job_rows.failure_counts)
 
     def open_tasks(self, array: str) -> Sequence[JobView]:
         """The tasks of an array that are not closed, oldest first."""

@@ -5,6 +5,7 @@ import re
 import threading
 import urllib.request
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,13 @@ from broker.app.service.health import Pulses
 from broker.app.service.metrics import MetricsPage, ServiceResponder, is_loopback, parse_address
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, StoreProblem
+from broker.core.events import events as ev
+from broker.core.events.agent_events import Reading, ResourcesUsed
+from broker.core.events.outcomes import Cause
+from broker.core.values.clock import ManualClock
+from tests.actors import with_clock
+from tests.past import started
+from tests.server.world import new_world
 from tests.waiting import LONGEST
 
 BEARER = "Bearer open sesame"
@@ -35,7 +43,7 @@ def page(broker: Broker, pulses: Pulses) -> Iterator[MetricsPage]:
     thread.join()
 
 
-def numbers(page: MetricsPage) -> dict[tuple[str, str], float]:
+def numbers(page: MetricsPage | ServiceResponder) -> dict[tuple[str, str], float]:
     """Every sample by its name and the values of its labels."""
     text = page.answer("/metrics", BEARER)[2].decode()
     families = text_string_to_metric_families(text)
@@ -54,7 +62,36 @@ def test_prometheus_reads_duties_jobs_and_prices(broker: Broker, page: MetricsPa
     assert found["gpubroker_look_seconds", "jobs"] == 0.5
     assert found["gpubroker_offers", "owned"] >= 1
     assert found["gpubroker_live_attempts", ""] == 0
+    assert found["gpubroker_job_ends_total", "succeeded"] == found["gpubroker_attempt_failures_total", "preempted"] == 0
+    assert found["gpubroker_longest_wait_seconds", "approval"] == 0
     assert 0 <= found["gpubroker_price_age_seconds", "owned"] < 60
+
+
+def test_waits_failures_and_idle_gpus_are_counted(tmp_path: Path, pulses: Pulses) -> None:
+    world = new_world(tmp_path)
+    now = world.broker.clock.now()
+    idle = started(world.broker.store, 90, now - timedelta(hours=3))
+    lost = started(world.broker.store, 91, now - timedelta(hours=3))
+    figures = {"gpu_idle": Reading(samples=4, mean=25, peak=100)}
+    with world.broker.store.writing() as tx:
+        view = tx.job(idle)
+        tx.append(idle, [(1, ResourcesUsed(figures=figures))], now)
+        tx.append(lost, [(1, ev.AttemptEnded(cause=Cause.PREEMPTED)), (1, ev.MachineGone(gone_at=now))], now)
+    assert view is not None
+    placement = view.attempts[-1].placement
+    place = f"{placement.offer.capacity_type},{placement.offer.provider}"
+    service = ServiceResponder(with_clock(world.broker, ManualClock(now + timedelta(hours=2))), pulses, "open sesame")
+    for method, route in (("GET", "/jobs"), ("BREW", "/jobs"), ("GET", "/jobs/{id}/stream")):
+        service.count_request(method, route, 200, 0.2)
+    found = numbers(service)
+    assert found["gpubroker_live_gpus", place] == placement.gpus
+    assert found["gpubroker_idle_gpus", place] == placement.gpus / 4
+    assert found["gpubroker_spend_rate_usd", place] == float(placement.rate.dollars)
+    assert found["gpubroker_attempt_failures_total", "preempted"] == 1
+    assert found["gpubroker_longest_wait_seconds", "approval"] >= 7200
+    counts = {labels: count for (name, labels), count in found.items() if name == "gpubroker_request_seconds_count"}
+    assert counts == {"GET,/jobs,200": 1, "other,/jobs,200": 1}
+    world.broker.close()
 
 
 def test_a_store_that_is_away_is_a_number_too(page: MetricsPage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,4 +153,4 @@ def test_money_is_told_and_the_dashboard_reads_what_there_is(broker: Broker, pag
     read = set(re.findall(r"gpubroker_[a-z_]+", dashboard))
     served = page.answer("/metrics", BEARER)[2].decode()
     described = set(re.findall(r"^# TYPE (\S+)", served, re.MULTILINE))
-    assert {name for name in read if name not in described and name.removesuffix("_total") not in described} == set()
+    assert {name for name in read if not {name, re.sub("_(total|bucket|count)$", "", name)} & described} == set()
