@@ -106,10 +106,6 @@ def _changeable(by: Caller, name: str) -> Watch | None:
 
 
 def _log(by: Caller, action: str, name: str, before: Watch | None, after: str) -> None:
-    now, actor, sentence = by.broker.clock.now(), by.actor, before.sentence if before else ""
-    people.log(
-        by.broker,
-        AuditRecord(
-            now, actor.identity, actor.audit_origin, action, name, token=by.token, before=sentence, after=after
-        ),
-    )
+    origin, sentence = by.actor.audit_origin, before.sentence if before else ""
+    record = AuditRecord(by.broker.clock.now(), by.actor.identity, origin, action, name, before=sentence, after=after)
+    people.log(by.broker, replace(record, token=by.token))

@@ -1,6 +1,7 @@
 """What the OpenAPI document says of a route besides its parameters and its result: statuses, problems and examples."""
 
 import threading
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
@@ -9,30 +10,17 @@ from broker.server.api.examples import BODIES, PROBLEM
 from broker.server.api.problems import MEDIA_TYPE, HttpProblem
 from broker.server.api.routes import ApiRoute, judge_skypilot
 
-_PROBLEMS = {
-    401: "The token is missing or not valid",
-    403: "The caller may not do this, or a policy denies it",
-    404: "It does not exist, or the caller may not see it",
-    422: "A parameter or the body is not valid",
-    429: "Too many requests, or wrong tokens",
-    500: "A fault of the server, whose log has the request's id",
-    501: "A part of the server is not installed",
-    503: "The server cannot answer now",
-}
-_PROBLEMS_OF_BODIES = {
-    400: "The body is incomplete, or has two lengths",
-    409: "It is in another state than this needs, or such a request is under way",
-    413: "The body is too large",
-}
+_PROBLEMS = (401, 403, 404, 422, 429, 500, 501, 503)
+_PROBLEMS_OF_BODIES = (400, 409, 413)
 _PROBLEM = "#/components/responses/Problem"
 _describing = threading.Lock()
 
 
 def responses_of(route: ApiRoute) -> dict[int | str, dict[str, Any]]:
     """The responses of a route beside that with its document."""
-    texts = _PROBLEMS if route.method in ("GET", "HEAD") else _PROBLEMS | _PROBLEMS_OF_BODIES
+    problems = _PROBLEMS if route.method in ("GET", "HEAD") else _PROBLEMS + _PROBLEMS_OF_BODIES
     responses: dict[int | str, dict[str, Any]] = {
-        status: {"model": HttpProblem, "description": text} for status, text in texts.items()
+        status: {"model": HttpProblem, "description": HTTPStatus(status).phrase} for status in problems
     }
     if route.method == "GET" and route.document is not None:
         responses[304] = {"description": "It is still as the `ETag` in `If-None-Match` says"}
