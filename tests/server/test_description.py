@@ -26,12 +26,11 @@ def described(world: Company) -> Any:
 
 def asked_badly(world: Company, route: ApiRoute) -> list[Any]:
     """The answers to requests that each have one fault."""
-    path, good = path_of(route, world.mine), bearer(world.usual("adam"))
+    path, good = path_of(route, world.mine), bearer(world.token("adam"))  # each token has a rate of its own
     key = good | {"Idempotency-Key": str(uuid4())}
     needed = SCOPES[route.permission] if route.permission else None
     requests: list[tuple[str, dict[str, Any]]] = [
         (path, {}),
-        (path, {"headers": bearer("gpb_wrong")}),
         (path, {"headers": bearer(world.usual(NOBODY))}),
         (path, {"headers": good, "params": {"nothing": "1"}}),
         (path_of(route, "unknown"), {"headers": key, "json": {}}),
@@ -93,8 +92,9 @@ def test_each_body_has_an_example_that_is_taken(seen_world: Company) -> None:
         content = body["content"]["application/json"]
         schema = content["schema"] | {"components": document["components"]}
         jsonschema_rs.validator_for(schema).validate(content["example"])
-        if route.method != "POST" or route.status == 201 or "Idempotency-Key" in str(operation(seen_world, route)):
-            continue  # it changes something
+        changes = route.status == 201 or "Idempotency-Key" in str(operation(seen_world, route))
+        if route.method != "POST" or changes or route.endpoint.__name__ == "start_preview":
+            continue  # it changes or begins something
         headers = bearer(seen_world.usual("adam"))
         answer = seen_world.client.post(path_of(route, seen_world.mine), json=content["example"], headers=headers)
         assert answer.status_code in (200, 404, 409), (named(route), answer.text)

@@ -29,6 +29,7 @@ BODIES: Mapping[str, Mapping[str, Any]] = {
     "cancel_purchase": {"at_most": "250"},
     "check_policy": {"files": _FILES},
     "explain_policy": {"job_file": _JOB},
+    "start_preview": {"files": _FILES},
     "preview_policy": {"files": _FILES},
     "apply_policy": {"files": _FILES, "reason": "more for nlp", "base": 12},
     "preview_rollback": {"version": 1},
