@@ -282,7 +282,7 @@ def test_a_reservation_is_quoted_bought_and_cancelled(
     check("capacity-purchase", gone.json)
     assert (gone.json["state"], gone.json["held_usd"], gone.json["undone_by"]) == ("undone", "0.00", "ann")
     again = gpubroker("capacity", "undo", asked["id"], "--yes", by=ANN)
-    assert (again.code, "cannot be undone: its state is undone" in again.err) == (2, True)
+    assert (again.code, "cannot be undone: its state is undone" in again.err) == (3, True)
     assert "undone by ann" in gpubroker("capacity", "purchases", asked["id"]).out.lower()
 
 

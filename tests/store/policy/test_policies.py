@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker.core.errors import InvalidInput
+from broker.core.errors import Conflict
 from broker.core.values.clock import ManualClock
 from broker.store import Store
 
@@ -30,7 +30,7 @@ def test_activating_what_is_in_force_records_nothing(store: Store) -> None:
 
 def test_a_version_that_replaces_another_than_was_seen_is_refused(store: Store) -> None:
     store.activate_policy({"a": "1"}, by="ada", base=0)
-    with pytest.raises(InvalidInput, match="version 1 is active, not 0"):
+    with pytest.raises(Conflict, match="version 1 is active, not 0"):
         store.activate_policy({"a": "2"}, by="bob", base=0)
     assert store.activate_policy({"a": "2"}, by="bob", base=1).number == 2
 
