@@ -79,10 +79,10 @@ class Intervals:
     """The agent's intervals in seconds of the wall clock.
 
     ``scan``: look for finished checkpoints. ``mail``: read the lease, write a heartbeat. ``log``: upload output.
-    ``outputs``: look for results. ``metrics``: sample the accelerators. ``figures``: forward the metrics that the
-    program reported. ``notice``: check for a preemption. ``session``: look for signs of use. ``promise``: how long a
-    program may take to start before missing checkpoints are reported. ``patience``: how long an unreachable run folder
-    is retried at start and end, and how long other ranks are waited for.
+    ``outputs``: look for results. ``metrics``: sample the accelerators, and the counters of servers. ``figures``:
+    forward the metrics that the program reported. ``notice``: check for a preemption. ``session``: look for signs of
+    use. ``promise``: how long a program may take to start before missing checkpoints are reported. ``patience``: how
+    long an unreachable run folder is retried at start and end, and how long other ranks are waited for.
     """
 
     scan: float = 2.0
@@ -198,7 +198,7 @@ class Spec:
     ``gpus``: per node. ``sources``: what lies in the folder where the commands run. ``outputs``: patterns of results,
     relative to that folder. ``resume_from``: the job (by its run folder's name) whose checkpoint is restored while this
     job has none, and the id of that checkpoint (None: the newest). ``inputs``: results of other jobs. ``session``: its
-    settings if it is an interactive session.
+    settings if it is an interactive session. ``serving_ports``: where its servers count tokens.
     """
 
     job_id: str
@@ -214,6 +214,7 @@ class Spec:
     resume_from: tuple[str, str | None] | None = None
     inputs: tuple[WantedInput, ...] = ()
     session: SessionSpec | None = None
+    serving_ports: tuple[int, ...] = ()
     gpus: int = 0
     keep: int = 3
     every: float | None = None
@@ -237,6 +238,7 @@ class Spec:
             "resume_from": self.resume_from and {"job": self.resume_from[0], "checkpoint": self.resume_from[1]},
             "inputs": [wanted.to_json() for wanted in self.inputs],
             "session": self.session and dict(self.session.__dict__),
+            "serving_ports": list(self.serving_ports),
             "gpus": self.gpus,
             "checkpoint": {"keep": self.keep, "every": self.every, "grace": self.grace},
             "intervals": dict(self.intervals.__dict__),
@@ -261,6 +263,7 @@ class Spec:
                 resume_from=_resume_from(values.get("resume_from")),
                 inputs=tuple(WantedInput.from_json(item) for item in values.get("inputs") or ()),
                 session=SessionSpec.from_json(values.get("session")),
+                serving_ports=tuple(int(port) for port in values.get("serving_ports") or ()),
                 gpus=int(values.get("gpus", 0)),
                 keep=max(1, int(checkpoint.get("keep", 3))),
                 every=None if checkpoint.get("every") is None else float(checkpoint["every"]),

@@ -50,6 +50,7 @@ from broker.agent.rank import RankContext
 from broker.agent.running_command import record_guard
 from broker.agent.saver import Saver
 from broker.agent.scan import Renames, Scanner, open_writers
+from broker.agent.served import TokenWatch
 from broker.agent.session import SessionWatch
 from broker.agent.stops import CommandMessage, Fenced, Inbox, PeerEnded, Stops
 from broker.agent.store import ObjectFolder, StoreTrouble, to_bytes
@@ -98,6 +99,7 @@ class Attempt:
         self._commands = 0
         self._gang_claims: list[Claim] = []
         self._watch: SessionWatch | None = None
+        self._tokens: TokenWatch | None = None
 
     def run(self) -> int:
         """Run the attempt; the exit status of the agent."""
@@ -275,6 +277,8 @@ class Attempt:
             return disk_failure("the job's library cannot be written", error)
         addresses = [claim.address for claim in self._gang_claims]
         environment = job_environment(spec, self._rank, addresses, scratch, os.environ)
+        if spec.serving_ports and self._rank == 0:
+            self._tokens = TokenWatch(spec.serving_ports, self._clock, self._journal, spec.intervals.metrics)
         if spec.setup:
             self._mailbox.phase = "setup"
             setup = self._follow(spec.setup, environment)
@@ -286,10 +290,14 @@ class Attempt:
         finally:
             if self._watch is not None:
                 self._watch.stop()
+            if self._tokens is not None:
+                self._tokens.stop()
 
     def _command_started(self, command: Command) -> None:
         self._journal.append("command_started")
         self._promise.start()
+        if self._tokens is not None:
+            self._tokens.start()
         if self._spec.session is not None and self._rank == 0:
             self._watch = SessionWatch(self._spec, self._scratch, self._clock, command.guard, self._inbox.put)
 
@@ -326,6 +334,8 @@ class Attempt:
 
         def on_stop() -> None:
             self._mailbox.phase = "stopping"
+            if self._tokens is not None:
+                self._tokens.hurry()
 
         supervised = SupervisedCommand(
             command,

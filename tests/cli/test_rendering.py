@@ -32,6 +32,7 @@ from broker.core.events.agent_events import (
     OutputTrouble,
     ResourcesUsed,
     Restored,
+    TokensServed,
 )
 from broker.core.events.events import Event
 from broker.core.events.outcomes import Cause, JobState
@@ -198,7 +199,7 @@ ABOUT_ATTEMPTS = (
     ev.LaunchRequested, ev.Launched, ev.LaunchDelayed, ev.ToppedUp, ev.HoldDated, ev.MachineUp, Claimed, Restored,
     CommandStarted, CheckpointSaved, CheckpointTrouble, NoticeTooShort, NoticeReceived,
     ev.StopRequested, ev.AttemptEnded, ev.RemovalDelayed, ev.MachineGone, ev.Queued, ev.HoldDated,
-    CheckpointsMissing, OutputsSaved, OutputTrouble, MetricsReported, ResourcesUsed,
+    CheckpointsMissing, OutputsSaved, OutputTrouble, MetricsReported, ResourcesUsed, TokensServed,
 )  # fmt: skip
 
 
@@ -217,7 +218,7 @@ def sample(body: type[RecordOfKind]) -> Any:
         "figures": {"memory": {"samples": 2, "mean": 3.0, "peak": 4.0}},
         "size": 14_000_000_000, "seconds": 45.0, "notice_seconds": 30.0, "amount": Money.usd("3"), "until": NOW,
         "every": 15.0, "files": 3, "rate": Money.usd("2"), "trigger": HoldTrigger.ENDS,
-        "first": 0, "count": 3,
+        "first": 0, "count": 3, "busy_ms": 1000, "models": [],
         "reason": Cancelled() if body is ev.StopRequested else AttemptStopped(cause=Cause.PREEMPTED),
     }  # fmt: skip
     return body.model_validate({name: value for name, value in values.items() if name in body.model_fields})

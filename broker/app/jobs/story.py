@@ -23,6 +23,7 @@ from broker.core.events.agent_events import (
     ResourcesUsed,
     ResourceUse,
     Restored,
+    TokensServed,
     add_use,
 )
 from broker.core.events.events import Event
@@ -31,6 +32,7 @@ from broker.core.job.placements import Placement
 from broker.core.values import figures
 from broker.core.values.figures import gigabytes
 
+_HOURLY = (ResourcesUsed, TokensServed)
 TimeFormatter = Callable[[datetime], str]
 """Formats a point in time, in the user's time zone or in UTC."""
 
@@ -119,15 +121,17 @@ def story_lines(all_events: Sequence[Event], start: datetime, moment: TimeFormat
     """All events from ``start`` on, one line each; consecutive checkpoints, and consecutive reports, share a line."""
     course, lines = machine_context(all_events), list[StoryLine]()
     shown_events = [event for event in all_events if event_sentence(event, course, moment) is not None]
-    for _, group in groupby(shown_events, lambda e: (type(e.body), e.attempt)):
+    for _, group in groupby(
+        shown_events, lambda e: (_HOURLY if isinstance(e.body, _HOURLY) else type(e.body), e.attempt)
+    ):
         events = list(group)
         last_event, text = events[-1], ""
         if len(events) > 1 and isinstance(last_event.body, CheckpointSaved):
             text = f"{len(events)} checkpoints, the last{_checkpoint_name(last_event.body)}"
         elif len(events) > 1 and isinstance(last_event.body, MetricsReported):
             text = f"the program reports {len(events)} times, the last {_metrics_text(last_event.body)}"
-        elif len(events) > 1 and isinstance(last_event.body, ResourcesUsed):
-            text = use_text(reduce(add_use, (e.body.figures for e in events if isinstance(e.body, ResourcesUsed))))
+        elif len(events) > 1 and isinstance(last_event.body, _HOURLY):
+            text = _figures_text([e.body for e in events])
         if text:
             lines.append(
                 StoryLine(last_event.at, last_event.at - start, f"attempt {last_event.attempt}: {text}", Tone.PLAIN)
@@ -294,8 +298,8 @@ def _agent_sentence(body: ev.EventBody) -> tuple[str, Tone]:
             return checkpoints_missing(body), Tone.ODD
         case OutputsSaved():
             return f"{figures.plural(body.files, 'result')} saved, {gigabytes(body.size)}", Tone.PLAIN
-        case MetricsReported() | ResourcesUsed():
-            return _figures_text(body), Tone.PLAIN
+        case MetricsReported() | ResourcesUsed() | TokensServed():
+            return _figures_text([body]), Tone.PLAIN
         case OutputTrouble():
             return f"trouble with results: {body.because}", Tone.ODD
         case NoticeTooShort():
@@ -332,8 +336,22 @@ def _attempt_end_sentence(body: ev.AttemptEnded) -> tuple[str, Tone]:
     return f"{cause_text(body.cause)}{status}{_step_text(body.step)}{evidence}", style
 
 
-def _figures_text(body: MetricsReported | ResourcesUsed) -> str:
-    return use_text(body.figures) if isinstance(body, ResourcesUsed) else f"the program reports {_metrics_text(body)}"
+def _figures_text(bodies: Sequence[ev.EventBody]) -> str:
+    """What the program reports last; or the use of the machine and the tokens that it served, in all."""
+    if isinstance(bodies[-1], MetricsReported):
+        return f"the program reports {_metrics_text(bodies[-1])}"
+    uses = [body.figures for body in bodies if isinstance(body, ResourcesUsed)]
+    counts = [body for body in bodies if isinstance(body, TokensServed)]
+    texts = [use_text(reduce(add_use, uses)) if uses else "", _served_text(counts) if counts else ""]
+    return "; ".join(filter(None, texts))
+
+
+def _served_text(counts: Sequence[TokensServed]) -> str:
+    """``served 9,000,000 tokens in and 600,000 out in 60 min``, and why a port was not read."""
+    models = [model for count in counts for model in count.models]
+    read, generated = (sum(getattr(model, name) for model in models) for name in ("input", "output"))
+    text = f"served {read:,} tokens in and {generated:,} out in {figures.length(counts[-1].until - counts[0].since)}"
+    return f"{text}; not counted: {counts[-1].trouble}" if counts[-1].trouble else text
 
 
 def use_text(use: ResourceUse) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, FiniteFloat, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, Field, FiniteFloat, StringConstraints
 
 from broker.core.records import Record, RecordOfKind
 
@@ -124,6 +124,40 @@ class ResourcesUsed(RecordOfKind):
     figures: dict[Annotated[str, StringConstraints(max_length=64)], Reading] = Field(max_length=32)
 
 
+Count = Annotated[int, Field(ge=0, le=10**18)]
+
+
+class ServedModel(Record):
+    """Tokens of a model (empty: the server does not name it): read, ``cached`` among them, and generated.
+    ``input_ms``, ``output_ms``: the sum of all requests' milliseconds for reading and for generating, 0 where the
+    server does not measure them."""
+
+    model: Annotated[str, StringConstraints(max_length=1000)]
+    input: Count
+    cached: Count
+    output: Count
+    input_ms: Count = 0
+    output_ms: Count = 0
+
+
+def _distinct(models: tuple[ServedModel, ...]) -> tuple[ServedModel, ...]:
+    if len({model.model for model in models}) < len(models):
+        raise ValueError("a model is named twice")
+    return models
+
+
+class TokensServed(RecordOfKind):
+    """What the inference servers on the first machine counted in that time (UTC, within one hour), of which they worked
+    on requests for ``busy_ms`` milliseconds. ``trouble``: why a port was not read."""
+
+    kind: Literal["tokens_served"] = "tokens_served"
+    since: AwareDatetime
+    until: AwareDatetime
+    busy_ms: Count
+    models: Annotated[tuple[ServedModel, ...], Field(max_length=20), AfterValidator(_distinct)]
+    trouble: str = ""
+
+
 class NoticeTooShort(RecordOfKind):
     """Recorded before any interruption: uploading a checkpoint took ``seconds``, longer than the time left after a
     preemption notice of ``source``, which precedes the end of the machine by ``notice_seconds``. After an interruption
@@ -156,6 +190,7 @@ AgentEvent = (
     | OutputTrouble
     | MetricsReported
     | ResourcesUsed
+    | TokensServed
     | NoticeTooShort
     | NoticeReceived
 )

@@ -146,6 +146,7 @@ def _output(path: object) -> str:
     return path
 
 
+_PORT: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 65_535}
 TEXT = WithJsonSchema({"type": "string"})
 NUMBER_OR_TEXT = WithJsonSchema({"type": ["number", "string"]})  # 8, 8+, 64GB
 _VALUES = {"type": ["string", "number", "boolean"]}
@@ -154,6 +155,12 @@ _VALUES = {"type": ["string", "number", "boolean"]}
 WholeNumber: TypeAlias = Annotated[int, Strict()]
 OneOrMore: TypeAlias = Annotated[tuple[T, ...], _file_check(_require_items)]
 Positive: TypeAlias = Annotated[WholeNumber, Field(ge=1, le=10**9)]
+Ports = Annotated[
+    OneOrMore[Annotated[WholeNumber, Field(ge=1, le=65_535)]],
+    Field(max_length=16),
+    BeforeValidator(lambda value: [value] if isinstance(value, int) else value),
+    WithJsonSchema({"anyOf": [_PORT, {"type": "array", "items": _PORT, "minItems": 1, "maxItems": 16}]}),
+]
 Name = Annotated[str, _file_check(_name)]
 Setup = Annotated[str, _file_check(without_nul)]
 Command = Annotated[str, _file_check(_command)]

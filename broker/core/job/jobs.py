@@ -25,6 +25,7 @@ from broker.core.job.fields import (
     OneOrMore,
     Outputs,
     Pattern,
+    Ports,
     PositiveDuration,
     ProviderPattern,
     Setup,
@@ -247,6 +248,7 @@ class JobFields(Record):
     checkpoint: CheckpointPlan = CheckpointPlan.model_construct()
     retry: Retry = Retry.model_construct()
     session: SessionPlan | None = None
+    serving_ports: Ports = ()
     array: JobArray | None = None
     after: tuple[Predecessor, ...] = ()
     resume_from: ResumePoint | None = None
@@ -268,9 +270,9 @@ class Job(JobFields):
     starts; not part of a job file. ``from_network``: it came over the network, and its command may not run on the
     machine of the broker; not part of a job file. ``outputs``: results to keep: paths and patterns relative to the
     working folder. ``session``: people work in it; it succeeds when it is idle or its time is up, and money is held
-    for an hour at a time. ``after``: the jobs that it comes after. ``array``: many tasks; ``max_cost`` and ``deadline``
-    apply to all together, everything else to each. ``task``: one of
-    them.
+    for an hour at a time. ``serving_ports``: where inference servers of the first machine count tokens. ``after``: the
+    jobs that it comes after. ``array``: many tasks; ``max_cost`` and ``deadline`` apply to all together, everything
+    else to each. ``task``: one of them.
     """
 
     name: str

@@ -170,6 +170,7 @@ class RunFolders:
             resume_from=(job.resume_from.job, job.resume_from.checkpoint) if job.resume_from else None,
             inputs=_inputs(job.after),
             session=_session(job.session),
+            serving_ports=job.serving_ports,
             gpus=attempt.placement.gpus // job.num_nodes,
             keep=job.checkpoint.keep,
             every=job.checkpoint.every.total_seconds() if job.checkpoint.every else None,

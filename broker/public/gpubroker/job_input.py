@@ -58,6 +58,7 @@ class JobKeys(TypedDict, total=False):
     value_of_time: Any
     max_unattended: Any
     session: Any
+    serving_ports: Any
     array: Any
     after: Any
     resume_from: str
