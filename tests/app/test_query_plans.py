@@ -199,6 +199,7 @@ def units_of_an_hour(site: QuerySite) -> None:
         look.succeeded_runs(None, since, NOW)
         assert look.gpu_attempts(None, since, NOW)
         assert not look.reported_metrics("team-1", since, NOW)
+        assert not look.served_attempts(None, since, NOW)
 
 
 def searched_for_anomalies(site: QuerySite) -> None:

@@ -7,6 +7,7 @@ from datetime import date
 from typing import Self
 
 from broker.app.documents import Figure, Moment, Result
+from broker.core.values import figures
 from broker.core.values.money import Money
 from broker.economics.reserve.capacity_findings import CapacityFinding
 from broker.ledger.finops.accuracy import MeasuredSpeed, PredictionError
@@ -14,6 +15,7 @@ from broker.ledger.finops.advice import AdviceAnswer, AdviceKind, MonthAdvice
 from broker.ledger.finops.anomalies import IncidentAnswer
 from broker.ledger.finops.change import Change, Part
 from broker.ledger.finops.showback import Correction, SharingRules, Statement, total
+from broker.ledger.finops.tokens import ModelCost
 from broker.ledger.finops.units import Targets, UnitMetrics, UseShares
 
 
@@ -198,6 +200,24 @@ def use_figures(use: UseShares, targets: Targets | None) -> Iterator[tuple[str, 
     yield "GPUs wait for data", text(use.waiting)
     yield "GPU memory at the peak", text(use.gpu_memory)
     yield "CPU use", text(use.cpu)
+
+
+def served_text(model: ModelCost) -> str:
+    """The tokens of a model, their cost, its idle part, and the prices of a million."""
+    idle = f", {100 * model.idle_cost.micros / model.cost.micros:.0f} % of it idle" if model.cost else ""
+    prices = {
+        "a million": model.per_million,
+        "a million in, busy and not cached": model.per_million_input,
+        "a million out, busy": model.per_million_output,
+    }
+    tokens = f"{model.input:,} tokens in ({model.cached:,} cached), {model.output:,} out"
+    texts = [
+        f"{figures.money(price, 2 if price >= Money.usd(1) else 4)} {name}"
+        for name, price in prices.items()
+        if price is not None
+    ]
+    weights = ["in and out by tokens, as the server measures no seconds"] if model.by_weights else []
+    return "; ".join([f"{tokens}, {figures.money(model.cost)}{idle}", *texts, *weights])
 
 
 def spot_text(metrics: UnitMetrics) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from broker.economics.assumptions import Assumptions
 from broker.ledger.finops.change import Month, owner_of, total
 from broker.ledger.finops.focus.months import BillingMonth
 from broker.ledger.finops.idle import idle_in
+from broker.ledger.finops.tokens import ServedAttempt, TenantTokens, model_costs
 from broker.ledger.finops.units import (
     USE_BY,
     MeasuredAttempt,
@@ -51,9 +53,11 @@ def unit_metrics_report(
     metric: str | None = None,
     timezone: str | None = None,
     by: str | None = None,
+    tenants: TenantTokens | None = None,
 ) -> UnitMetrics:
     """The unit metrics of a period (`months.named_period`). Held capacity serves all teams, so that its use is not
-    reported for one team. Raises `UnknownName`, and `InvalidInput` for a period that has not begun."""
+    reported for one team. ``tenants``: divides served tokens. Raises `UnknownName`, and `InvalidInput` for a period
+    that has not begun."""
     if by not in (None, *USE_BY):
         raise UnknownName("dimension", by or "", list(USE_BY), where="--by")
     now, zone_name = broker.clock.now(), report_timezone(broker, timezone)
@@ -66,7 +70,8 @@ def unit_metrics_report(
         runs = reader.succeeded_runs(team, start, end)
         attempts = measured_attempts(reader, policy, start, end, team)
         reports = reader.reported_metrics(team, start, end)
-        reported = _reported_work(reader, reports, start, end)
+        serving = reader.served_attempts(team, start, end)
+        reported = _reported_work(reader, reports, serving, start, end)
         quality = _quality(reader, reports, metric)
         trend = _trend(reader, BillingMonth.of(end - timedelta(microseconds=1), zone_name), team, now, metric)
         targets = targets_of(active_assumptions(reader))
@@ -82,6 +87,7 @@ def unit_metrics_report(
         quality=quality,
         groups=() if by is None else use_by(attempts, by),
         trend=trend,
+        served=model_costs(serving, tenants or {}),
     )
 
 
@@ -111,14 +117,21 @@ def _of_team(cells: Month, team: str | None) -> Month:
 
 
 def _reported_work(
-    reader: StoreReader, reports: Mapping[str, Sequence[Mapping[str, float]]], start: datetime, end: datetime
+    reader: StoreReader,
+    reports: Mapping[str, Sequence[Mapping[str, float]]],
+    serving: Iterable[ServedAttempt],
+    start: datetime,
+    end: datetime,
 ) -> list[ReportedTokens]:
-    """The tokens and predictions of the period, by job that reported any."""
-    spend_by_job = reader.spent_by_jobs(list(reports), start, end)
-    work = {
-        job_id: [max(latest.get(name, 0.0) - previous.get(name, 0.0), 0.0) for name in (TOKENS, PREDICTIONS)]
-        for job_id, (previous, latest) in reports.items()
-    }
+    """The tokens and predictions of the period, by job that reported any; else the tokens that its servers counted."""
+    served = Counter[str]()
+    for attempt in serving:
+        served[attempt.job_id] += attempt.tokens
+    work = {job_id: [float(tokens), 0.0] for job_id, tokens in served.items()}
+    for job_id, (previous, latest) in reports.items():
+        growth = [max(latest.get(name, 0.0) - previous.get(name, 0.0), 0.0) for name in (TOKENS, PREDICTIONS)]
+        work[job_id] = [growth[0] or served[job_id], growth[1]]
+    spend_by_job = reader.spent_by_jobs(list(work), start, end)
     return [
         ReportedTokens(tokens, spend_by_job.get(job_id, Money.ZERO), predictions)
         for job_id, (tokens, predictions) in work.items()
@@ -137,7 +150,7 @@ def _trend(
         if spent:
             runs = reader.succeeded_runs(team, start, end)
             reports = reader.reported_metrics(team, start, end)
-            work = _reported_work(reader, reports, start, end)
+            work = _reported_work(reader, reports, reader.served_attempts(team, start, end), start, end)
             costs.append(
                 MonthCosts(
                     month.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -176,16 +177,39 @@ def anomalies(
     terminal.result(incident_list, lambda: report_view.anomaly_lines(incident_list))
 
 
+@dataclass(frozen=True)
+class ServedOptions:
+    """Options: files about served tokens."""
+
+    tenants: Annotated[
+        Path | None,
+        typer.Option(
+            "--tenants",
+            metavar="FILE",
+            help="Divide served tokens among tenants: LiteLLM_DailyTeamSpend as CSV. Not through a server.",
+        ),
+    ] = None
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="Write the cost of served tokens to a new .csv or .parquet file."
+        ),
+    ] = None
+
+
 @app.command(
     epilog=examples(
         "gpubroker report units",
         "gpubroker report units --metric loss",
         "gpubroker report units --by accelerator",
+        "gpubroker report units --tenants litellm.csv --out tokens.csv",
         "gpubroker report units --period last-month --team nlp --json",
     )
 )
+@expand_options
 def units(
     context: typer.Context,
+    served: ServedOptions,
     period: NamedPeriod = "month",
     team: OnlyTeam = None,
     metric: Annotated[
@@ -203,14 +227,28 @@ def units(
     capacity.
 
     Utilization is that of the agents' samples: of each attempt's first machine the busiest GPU. Tokens and predictions
-    are those that programs report with `gpubroker_checkpoint.report`. Targets are `assumptions:` of policy files. A
-    figure without its denominator is unknown.
+    are those that programs report with `gpubroker_checkpoint.report`; tokens also those that servers on the job's
+    `serving_ports` count. Their cost is that of the ledger: idle, or by the servers' seconds for input and for output.
+    Targets are `assumptions:` of policy files. A figure without its denominator is unknown.
     """
+    from broker.app.billing.focus import check_output_path
+    from broker.app.billing.tokens import read_tenant_tokens, write_served
+    from broker.app.billing.units import unit_metrics_report
     from broker.app.use_cases.money import units as use_case
     from broker.cli.billing import report_view
 
     terminal = Terminal.of(context)
-    metrics = terminal.ask(use_case, period, team, metric, timezone, by)
+    terminal.only_here({"--tenants": served.tenants})
+    if served.out is not None:
+        check_output_path(served.out)
+    if served.tenants is not None:
+        counted = read_tenant_tokens(served.tenants)
+        metrics = unit_metrics_report(terminal.broker(), period, team, metric, timezone, by, counted)
+    else:
+        metrics = terminal.ask(use_case, period, team, metric, timezone, by)
+    if served.out is not None:
+        write_served(served.out, metrics.served)
+        terminal.say(f"the cost of {formats.plural(len(metrics.served), 'model')} is in {served.out}")
     if metric is not None and not metrics.quality:
         terminal.say(f"no project has two successful runs that reported {metric}")
     terminal.result(metrics, lambda: report_view.unit_lines(metrics))

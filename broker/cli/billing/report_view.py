@@ -10,12 +10,13 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.app.billing.charge_documents import BilledReport, ChargesResult, ComparedGroup
-from broker.app.billing.report_documents import spot_text, use_figures
+from broker.app.billing.report_documents import served_text, spot_text, use_figures
 from broker.cli.render import formats
 from broker.cli.render.documents import Block, Grid, Heading, Paragraph, html
 from broker.cli.render.tables import ValueColumn, table_parts
 from broker.core.values.units import zone
 from broker.ledger.finops.accuracy import MeasuredSpeed, PredictionError
+from broker.ledger.finops.change import NOBODY
 
 if TYPE_CHECKING:
     from broker.app.billing.report_documents import (
@@ -252,6 +253,11 @@ def _unit_figures(metrics: UnitMetrics) -> Iterator[tuple[str, str]]:
         measured = [(name, text) for name, text in use_figures(row.use, None) if text != "unknown"]
         shares = [f"{name.removeprefix('GPU ')} {text}" for name, text in measured] or ["no samples"]
         yield row.group, ", ".join([f"{row.gpu_hours:,.1f} GPU-hours", *shares])
+    for model in metrics.served:
+        yield model.model or "a model without a name", served_text(model)
+        for tenant in model.tenants if any(tenant.tenant != NOBODY for tenant in model.tenants) else ():
+            cost = formats.money(tenant.input_cost + tenant.output_cost)
+            yield f"  {tenant.tenant}", f"{tenant.input:,} tokens in, {tenant.output:,} out, {cost}"
     yield "time zone of the period", metrics.timezone
 
 

@@ -15,6 +15,7 @@ from broker.core.values.money import Money
 from broker.economics.figures import Figure
 from broker.ledger.finops.change import NOBODY, Month, owner_of, total
 from broker.ledger.finops.idle import IdleCapacity
+from broker.ledger.finops.tokens import ModelCost
 
 HOUR = 3_600_000  # milliseconds
 _MILLION = 1_000_000
@@ -203,7 +204,8 @@ class UnitMetrics:
     ``measured_hours``: those of attempts with samples of their utilization; ``busy_hours`` and ``idle_hours``
     (below 5 %) are parts of them, ``idle_cost`` at the prices of placement. ``capacity_use``: the used share of held
     capacity; ``coverage``: the share of all hours that ran on it. ``quality``: of the metric that was asked for;
-    ``trend``: months, the oldest first; ``groups``: use by the dimension that was asked for."""
+    ``trend``: months, the oldest first; ``groups``: use by the dimension that was asked for. ``served``: models whose
+    servers count tokens."""
 
     since: datetime
     until: datetime
@@ -239,6 +241,7 @@ class UnitMetrics:
     quality: tuple[QualityCost, ...] = ()
     trend: tuple[MonthCosts, ...] = ()
     groups: tuple[GroupUse, ...] = ()
+    served: tuple[ModelCost, ...] = ()
 
 
 def unit_metrics(

@@ -11,7 +11,7 @@ from broker.app.billing import charges, showback
 from broker.app.billing.charge_documents import BilledReport
 from broker.app.billing.months import MONTH, PERIODS, ReportPeriod, report_timezone, resolve_begun_period
 from broker.app.billing.report import DIMENSIONS
-from broker.app.billing.report_documents import SpendingIncidentResult, spot_text, use_figures
+from broker.app.billing.report_documents import SpendingIncidentResult, served_text, spot_text, use_figures
 from broker.app.billing.review import review
 from broker.app.use_cases import jobs, money
 from broker.app.use_cases.changes import change, single_line
@@ -135,6 +135,7 @@ def month(
         "units": metrics,
         "use": list(use_figures(metrics.use, metrics.targets)),
         "spot": spot_text(metrics),
+        "served_text": served_text,
         "grouped": [(row, dict(use_figures(row.use, None))) for row in metrics.groups],
         "by": dimension,
         "dimensions": list(USE_BY),

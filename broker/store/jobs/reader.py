@@ -366,6 +366,8 @@ class StoreReader:
         return result
 
     gpu_attempts = query(month_runs.gpu_attempts)
+    served_attempts = query(month_runs.served_attempts)
+    token_counts = query(month_runs.token_counts)
     reported_metrics = query(month_runs.reported_metrics)
     spent_by_jobs = query(month_runs.spent_by_jobs)
 

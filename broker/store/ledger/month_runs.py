@@ -13,12 +13,14 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, not_, select
 from sqlalchemy.orm import aliased, join, outerjoin
 
-from broker.core.events.agent_events import ResourcesUsed, ResourceUse, add_use
+from broker.core.events.agent_events import ResourcesUsed, ResourceUse, TokensServed, add_use
 from broker.core.events.outcomes import JobState
 from broker.core.market.accelerators import card_share
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.policy import RentedHours
 from broker.core.values.money import Money
+from broker.ledger.entries import DAY, Account
+from broker.ledger.finops.tokens import ServedAttempt, served_attempt, timeline
 from broker.ledger.finops.units import MeasuredAttempt
 from broker.store.engine.fields import from_micros, to_micros
 from broker.store.engine.statements import for_jobs, in_jobs
@@ -29,6 +31,7 @@ from broker.store.schema.jobs import (
     IS_CHECKPOINT,
     IS_METRICS_REPORT,
     IS_RESOURCE_USE,
+    IS_TOKEN_COUNT,
     STILL_RUNNING,
     AttemptEventRow,
     JobRow,
@@ -186,6 +189,45 @@ def _resource_use(connection: Connection, left: int, right: int) -> Mapping[tupl
         key = job_id, attempt or 0
         uses[key] = add_use(uses.get(key, {}), ResourcesUsed.model_validate_json(body).figures)
     return uses
+
+
+def token_counts(
+    connection: Connection, team: str | None, start: datetime, end: datetime
+) -> Mapping[tuple[str, int], Sequence[TokensServed]]:
+    """By job and attempt the counts of served tokens whose time begins in the half-open period (UTC)."""
+    row, counts = AttemptEventRow, defaultdict[tuple[str, int], list[TokensServed]](list)
+    same_attempt = and_(MachineTimeRow.job_id == row.job_id, MachineTimeRow.attempt == row.attempt)
+    query = (
+        select(row.job_id, row.attempt, row.body)
+        .select_from(join(row, MachineTimeRow, same_attempt))
+        .where(IS_TOKEN_COUNT, row.at >= to_micros(start), row.at < to_micros(end) + DAY, *_real_machines(team))
+    )  # a count is written at the end of its time
+    for job_id, attempt, body in connection.execute(query.order_by(row.at)):
+        count = TokensServed.model_validate_json(body)
+        if start <= count.since < end:
+            counts[job_id, attempt or 0].append(count)
+    return counts
+
+
+def served_attempts(
+    connection: Connection, team: str | None, start: datetime, end: datetime
+) -> Sequence[ServedAttempt]:
+    """The attempts that counted served tokens in the half-open period (UTC), with their spend in it."""
+    entry, left, right = LedgerEntryRow, to_micros(start), to_micros(end)
+    counts, spent = token_counts(connection, team, start, end), defaultdict[Any, list[tuple[int, int, int]]](list)
+    query = select(entry.job_id, entry.attempt, entry.micros, entry.covers_from, entry.covers_to).where(
+        in_jobs(entry.job_id),
+        entry.account == Account.SPENT.value,
+        entry.money != MoneyKind.SANDBOX.value,
+        entry.covers_to >= left,
+        entry.covers_from < right,
+    )
+    for job_id, attempt, micros, since, until in for_jobs(connection, query, sorted({key[0] for key in counts})):
+        spent[job_id, attempt].append((micros, since - left, until - left))
+    return [
+        served_attempt(key[0], timeline(of_attempt, start, end), spent[key], right - left)
+        for key, of_attempt in sorted(counts.items())
+    ]
 
 
 def _checkpoint_gaps(connection: Connection, left: int, right: int) -> Mapping[tuple[str, int], timedelta]:

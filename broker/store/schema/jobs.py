@@ -73,6 +73,7 @@ IS_FAILED_END = text("""kind = 'attempt_ended' AND body NOT LIKE '%"cause":"comp
 """Most attempts complete. In JSON, a quotation mark within a text is escaped, so nothing else matches."""
 IS_METRICS_REPORT = text("kind = 'metrics_reported'")
 IS_RESOURCE_USE = text("kind = 'resources_used'")
+IS_TOKEN_COUNT = text("kind = 'tokens_served'")
 IS_CHECKPOINT = text("kind = 'checkpoint_saved'")
 IS_JOB_END = text("kind = 'job_ended'")
 IS_APPROVAL_EVENT = text("kind IN ('approval_asked', 'approval_given', 'approval_refused')")
@@ -83,6 +84,7 @@ partial_index("attempt_event_asking", AttemptEventRow.job_id, where=IS_APPROVAL_
 partial_index("attempt_event_lost", AttemptEventRow.job_id, AttemptEventRow.attempt, where=IS_FAILED_END)
 partial_index("attempt_event_metrics", AttemptEventRow.job_id, AttemptEventRow.seq, where=IS_METRICS_REPORT)
 partial_index("attempt_event_used", AttemptEventRow.at, where=IS_RESOURCE_USE)
+partial_index("attempt_event_served", AttemptEventRow.at, where=IS_TOKEN_COUNT)
 partial_index("attempt_event_saved", AttemptEventRow.at, where=IS_CHECKPOINT)
 partial_index("attempt_event_ended", AttemptEventRow.at, where=IS_JOB_END)
 append_only(AttemptEventRow)

@@ -10,7 +10,7 @@ import pytest
 
 from broker.app.billing import anomalies
 from broker.app.billing.report_documents import SpendingIncidentResult
-from broker.core.events.agent_events import MetricsReported
+from broker.core.events.agent_events import MetricsReported, ServedModel, TokensServed
 from broker.core.events.events import AttemptEnded, JobEnded, MachineGone
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.values.money import Money
@@ -135,6 +135,22 @@ def test_a_quarter_and_what_quality_costs_are_shown(site: Site) -> None:
     (units,) = [site.world.get("/reports/units", "fay", period="2026-Q3", metric="loss").json()["quality"]]
     assert [row["per_point"] for row in units] == ["20.00"]
     assert site.of("fay").get("/reports/month?month=2026-Q5").status_code == 422
+
+
+def test_what_served_tokens_cost_is_that_of_the_api(site: Site) -> None:
+    begins = datetime(2026, 8, 10, tzinfo=UTC)
+    until, qwen = begins + timedelta(hours=1), ServedModel(model="<b>Qwen", input=3000, cached=0, output=1000)
+    count = TokensServed(since=begins, until=until, busy_ms=1_800_000, models=(qwen,))
+    job_id = started(site.world.broker.store, 7, begins)
+    with site.world.broker.store.writing() as tx:
+        tx.append(job_id, [(1, count)], until)
+        tx.post(spent(1, "10", begins, until, until, tags=Tags(job_id, "mia", "team-2", attempt=1)))
+    (row,) = site.world.get("/reports/units", "fay", period="2026-08").json()["served"]
+    assert (row["cost"], row["idle_cost"], row["by_weights"]) == ("10.00", "5.00", True)
+    page = site.of("fay").get("/reports/month?month=2026-08").text
+    row_text = page.partition("Served tokens")[2].partition("</dl>")[0]
+    assert "<dt>&lt;b&gt;Qwen</dt>" in row_text
+    assert "3,000 tokens in (0 cached), 1,000 out, $10.00, 50 % of it idle; $2,500.00 a million" in row_text
 
 
 def test_finance_answers_advice_once_and_the_next_month_shows_it(site: Site) -> None:
