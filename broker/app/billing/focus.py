@@ -22,9 +22,11 @@ from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, MissingExtra, UnknownName
 from broker.core.values.money import Money
+from broker.ledger.finops.focus.allocated import allocated_charges
 from broker.ledger.finops.focus.charges import GPU_HOURS, KINDS, VERSIONS, ColumnKind, Value, charges, header
 from broker.ledger.finops.focus.idle import unused_rows
 from broker.ledger.finops.focus.months import BillingMonth
+from broker.ledger.finops.tokens import timeline
 
 if TYPE_CHECKING:
     from broker.store.jobs.reader import StoreReader
@@ -274,10 +276,13 @@ def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool
 def _charge_rows(reader: StoreReader, month: BillingMonth, as_of: datetime, account: str) -> Iterator[dict[str, Value]]:
     """The records of the month at that time (UTC)."""
     used_hours: defaultdict[str, Decimal] = defaultdict(Decimal)
+    counts = reader.token_counts(None, month.start, month.end)
+    served = {key: timeline(of_attempt, month.start, month.end) for key, of_attempt in counts.items()}
     for entry in reader.billed_in(month):
         for row in charges(entry, month, account):
             if row.get("CommitmentDiscountUnit") == GPU_HOURS and row["ChargeClass"] is None:
                 used_hours[str(row["CommitmentDiscountId"])] += row["CommitmentDiscountQuantity"]  # type: ignore[operator]  # a Decimal, by its unit
-            yield row
+            stretches = served.get((entry.entry.tags.job_id, entry.entry.tags.attempt or 0), ())
+            yield from allocated_charges(row, stretches, month.start)
     holdings = [recorded.holding for recorded in reader.held_as_of(as_of)]
     yield from unused_rows(holdings, used_hours, month, as_of, account)

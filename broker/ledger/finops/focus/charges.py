@@ -6,8 +6,9 @@ provider, region and accelerator; its purchase has a billed cost and no effectiv
 
 The columns are those of the dataset Cost and Usage in FOCUS 1.2 (May 2025) and 1.4 (June 2026), and the project's own.
 Source: the specification's column library, https://focus.finops.org/focus-specification/. Version 1.4 renames the
-columns of the service's provider and of the machines' host. Its new columns are optional: they are for shared costs and
-contracts, which the ledger does not have. The project's own columns begin with ``x_``, as the specification requires.
+columns of the service's provider and of the machines' host, and has those of allocated charges, which are the project's
+own in 1.2; others of its new columns are optional. The project's own columns begin with ``x_``, as the specification
+requires.
 """
 
 import json
@@ -44,7 +45,8 @@ _NAMES = {
         CommitmentDiscountType CommitmentDiscountUnit ConsumedUnit InvoiceId InvoiceIssuerName PricingCategory
         PricingCurrency PricingUnit ProviderName PublisherName RegionId RegionName ResourceId ResourceName ResourceType
         ServiceCategory ServiceName ServiceSubcategory SkuId SkuMeter SkuPriceDetails SkuPriceId SubAccountId
-        SubAccountName SubAccountType Tags x_Accelerator x_Attempt x_CapacityType x_Environment x_Gpus x_JobId
+        SubAccountName SubAccountType Tags x_Accelerator x_AllocatedMethodDetails x_AllocatedMethodId
+        x_AllocatedResourceId x_Attempt x_CapacityType x_Environment x_Gpus x_JobId
         x_MoneyKind x_MovementId x_Note x_Project x_Team x_User x_Workload""",
     ColumnKind.MONEY: "BilledCost ContractedCost EffectiveCost ListCost PricingCurrencyEffectiveCost",
     ColumnKind.DECIMAL: """
@@ -57,6 +59,7 @@ KINDS: Mapping[str, ColumnKind] = dict(sorted((name, kind) for kind, names in _N
 """The columns by their names in 1.2, in the order of the file."""
 
 _RENAMED = {"1.2": {}, "1.4": {"ProviderName": "ServiceProviderName", "PublisherName": "HostProviderName"}}
+_RENAMED["1.4"] |= {name: name.removeprefix("x_") for name in KINDS if name.startswith("x_Allocated")}
 
 
 def header(version: str) -> list[str]:
