@@ -29,6 +29,7 @@ _DIGITS_OF_VERSION = 12
 _SECTIONS = {
     "capacity_order": ("capacity", "order"),
     "wait_for_paid": ("capacity", "wait_for_paid"),
+    "overlap": ("moves", "overlap"),
 }
 
 
@@ -259,6 +260,7 @@ def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefault
         ),
         value_of_time=_limit_of(min, defaults, "value_of_time"),
         max_unattended=_limit_of(min, defaults, "max_unattended"),
+        overlap=_all_agree(content.moves.overlap for content in contents if content.moves),
         timezone=next((content.timezone for content in defaults if content.timezone), None),
         preempts=tuple(_preemption_rights([content.priorities for content in contents])),
         **{name: _limit_of(max, defaults, name) for name in longest},

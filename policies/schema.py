@@ -144,6 +144,14 @@ class OrderException(PolicyPart):
         return _checked_order(order)
 
 
+class Moves(PolicyPart):
+    """``overlap``: whether a job that moves may pay for both machines while the new one starts, instead of stopping
+    first; not if one of several files says false.
+    """
+
+    overlap: StrictBool
+
+
 class HoldingThresholds(HoldOrRent):
     """What `gpubroker capacity plan` and `propose` may propose to own or reserve. ``utilisation``: only GPUs that were
     needed for this share of the hours; ``horizon``: no longer term; ``break_even``: only what pays against renting from
@@ -258,6 +266,7 @@ class PolicyFile(PolicyPart):
     defaults: Defaults = Field(default_factory=Defaults)
     priorities: dict[Priority, PriorityEntry] = Field(default_factory=dict)
     capacity: CapacityPreferences | None = None
+    moves: Moves | None = None
     assumptions: dict[str, Any] = Field(
         default_factory=dict,
         description="Defaults of `gpubroker advise`; `gpubroker advise assumptions` lists them.",

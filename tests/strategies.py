@@ -20,6 +20,7 @@ from broker.core.events.agent_events import (
     NoticeReceived,
     PassedOver,
     Restored,
+    StandsBy,
 )
 from broker.core.events.attempts import ImpossibleSequence
 from broker.core.events.events import Event, EventBody
@@ -214,7 +215,9 @@ _OF_ATTEMPT: tuple[st.SearchStrategy[EventBody], ...] = (
     st.builds(ev.Launched, handle=WORDS),
     st.builds(ev.MachineUp, since=times),
     st.builds(ev.ToppedUp, amount=positive_money, until=times),
+    st.builds(ev.HandedOver),
     st.builds(Claimed, host=WORDS),
+    st.builds(StandsBy),
     st.builds(Restored, checkpoint=maybe(_ids), step=_steps),
     st.builds(
         Restored,
@@ -236,6 +239,7 @@ _LAUNCH = st.builds(
     engine=st.just("local"),
     placement=placements,
     why=WORDS,
+    standby_until=maybe(times),
 )
 
 

@@ -69,11 +69,22 @@ def claim(store: ObjectFolder, attempt: int, own: Claim) -> Claim | None:
 
 
 def newer_exists(store: ObjectFolder, attempt: int) -> bool:
-    """Whether a later attempt of the job exists; then this one must write nothing.
+    """Whether a later attempt of the job exists that does not stand by; then this one must write nothing.
 
-    Checks all later numbers, because an attempt that ended before its preparation has no folder. Raises StoreTrouble.
+    Checks all later numbers, because an attempt that ended before its preparation has no folder. The lease of a later
+    one is not verified: only its agents know its key. Raises StoreTrouble.
     """
-    return any(name.isdecimal() and int(name) > attempt for name in store.folders(ATTEMPTS))
+    later = [int(name) for name in store.folders(ATTEMPTS) if name.isdecimal() and int(name) > attempt]
+    return not all(_stands_by(store, number) for number in later)
+
+
+def _stands_by(store: ObjectFolder, attempt: int) -> bool:
+    """Whether that attempt stands by, or has no lease yet: nothing begins without one."""
+    try:
+        lease = store.read_json(attempt_path(attempt, "lease.json"))
+        return lease is None or Lease.from_json(lease).standby
+    except ValueError as error:
+        raise StoreTrouble(f"the lease of attempt {attempt} cannot be read: {error}") from error
 
 
 def retry_while_unreachable(call: Callable[[], _Result], patience: float, stopped: Callable[[float], bool]) -> _Result:

@@ -300,7 +300,8 @@ class Lease:
     ``stop``: the broker requests a stop, checkpoint first, for this cause. ``max_unattended``: seconds without a
     renewed lease until it stops. ``renewed_at``: when the broker wrote it, by the broker's clock, like all these times.
     ``stored_at``: the same time by the object store's clock; from the store, not the document. ``idle``: idleness
-    limits.
+    limits. ``standby``: another attempt still carries the job; this one prepares, and restores and writes only once its
+    lease no longer says so, which fences the other one (`entry.newer_exists`).
     """
 
     paid_until: datetime | None = None
@@ -309,6 +310,7 @@ class Lease:
     max_unattended: float | None = None
     renewed_at: datetime | None = None
     idle: tuple[LeaseIdleLimit, ...] = ()
+    standby: bool = False
     stored_at: datetime | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -320,6 +322,7 @@ class Lease:
             "max_unattended": self.max_unattended,
             "renewed_at": to_text(self.renewed_at) if self.renewed_at else None,
             "idle": [dict(limit.__dict__) for limit in self.idle],
+            "standby": self.standby,
         }
 
     @classmethod
@@ -337,7 +340,8 @@ class Lease:
                 for row in values.get("idle") or ()
             )
             unattended = None if limit is None else float(limit)
-            return cls(stop=values.get("stop"), max_unattended=unattended, idle=idle, **times)
+            standby = bool(values.get("standby"))
+            return cls(stop=values.get("stop"), max_unattended=unattended, idle=idle, standby=standby, **times)
 
     def over(self, now: datetime, silent: float = 0.0) -> tuple[str, str] | None:
         """Cause and message once the attempt must stop; None while it may continue.

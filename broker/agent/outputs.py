@@ -141,10 +141,13 @@ class Outputs:
         self._unwritten = False
         self.unsaved: list[str] = []
 
-    def start(self) -> None:
+    def adopt(self) -> None:
         """Treat the present files as inputs: they count as results only if they change."""
         results, self._left_out = self._outputs_on_disk()
         self._initial = {path: result.entry for path, result in results.items()}
+
+    def start(self) -> None:
+        """Upload results from now on."""
         self._thread.start()
 
     def finish(self, deadline: Callable[[], float]) -> None:

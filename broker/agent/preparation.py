@@ -44,14 +44,8 @@ class NodePreparation:
         self._scratch, self._journal = context.scratch, context.journal
         self._enter, self._restored = enter, restored
 
-    def prepare(self) -> CommandEnd | None:
-        """Prepare the machine: restore, unpack, fetch.
-
-        Returns the end of the attempt if that prevents the command, else None.
-        """
-        return self._restore_checkpoint() or self._unpack_files()
-
-    def _restore_checkpoint(self) -> CommandEnd | None:
+    def restore_checkpoint(self) -> CommandEnd | None:
+        """Restore the newest checkpoint; the end of the attempt if something prevents the command, else None."""
         self._enter("restoring")
         try:
             stop = self._stops.retry_until_stopped(self._restore) or self._stops.due()
@@ -64,7 +58,8 @@ class NodePreparation:
             return CommandEnd(None, could_not_start=f"no checkpoint of {job} can be restored: {error}")
         return None if stop is None else CommandEnd(None, stop)
 
-    def _unpack_files(self) -> CommandEnd | None:
+    def unpack_files(self) -> CommandEnd | None:
+        """Write the job's files and inputs; returns as `restore_checkpoint`."""
         self._enter("unpacking")
         try:
             stop = (

@@ -5,6 +5,7 @@
     claim ─▶ restore ─▶ setup ─▶ run ──▶ last checkpoint ─▶ exit.json
       │         └─────────┴───────┴─▶ stop (notice, SIGTERM, lease, another rank): SIGTERM, grace, SIGKILL ─▲
       └─▶ lost: another machine runs the attempt; exit without writing
+    a standby: claim ─▶ setup ─▶ wait for the handover ─▶ restore ─▶ run …
     at any moment: a newer attempt exists ─▶ kill the command, write nothing more
 
 Every event arrives as a message in one inbox. The agent supervises the command even while it waits for the store.
@@ -248,7 +249,29 @@ class Attempt:
 
     def _work(self) -> CommandEnd:
         """From gathering the gang to the end of the command, or to the first event that prevents it."""
-        return self._gather() or self._preparation.prepare() or self._run_commands()
+        restore, unpack = self._preparation.restore_checkpoint, self._preparation.unpack_files
+        adopt, start = self._outputs.adopt, self._outputs.start
+        steps: list[Callable[[], CommandEnd | None]] = [restore, unpack, adopt, start, self._set_up]
+        if self._mailbox.lease.standby:  # it prepares all that it can, and saves nothing before its turn
+            steps = [unpack, adopt, self._set_up, self._await_turn, start, restore]
+        for step in (self._gather, *steps):
+            ending = step()
+            if ending is not None:
+                return ending
+        return self._run_command()
+
+    def _await_turn(self) -> CommandEnd | None:
+        """Wait until the broker hands the job over; the stop if one comes before."""
+        self._journal.append("stands_by")
+        self._mailbox.phase = "standing by"
+        while self._mailbox.lease.standby:
+            message = self._stops.next(float("inf"))
+            if isinstance(message, Fenced):
+                raise NewerAttempt
+            stop = self._stops.stop_from(message)
+            if stop is not None:
+                return CommandEnd(None, stop)
+        return None
 
     def _gather(self) -> CommandEnd | None:
         spec, stop = self._spec, self._stops.due()
@@ -267,26 +290,28 @@ class Attempt:
             stop = StopOrder("machine_lost", rendezvous.absence(spec, self._gang_claims))
         return None if stop is None else CommandEnd(None, stop)
 
-    def _run_commands(self) -> CommandEnd:
+    def _set_up(self) -> CommandEnd | None:
+        """Run the job's setup; the end of the attempt if it fails."""
         spec, scratch = self._spec, self._scratch
-        self._outputs.start()
         try:
             for name in ("gpubroker_checkpoint.py", *(["gpubroker_session.py"] if spec.session else [])):
                 (scratch.library / name).write_bytes(pkgutil.get_data(__package__, name) or b"")
         except OSError as error:
             return disk_failure("the job's library cannot be written", error)
         addresses = [claim.address for claim in self._gang_claims]
-        environment = job_environment(spec, self._rank, addresses, scratch, os.environ)
+        self._environment = job_environment(spec, self._rank, addresses, scratch, os.environ)
         if spec.serving_ports and self._rank == 0:
             self._tokens = TokenWatch(spec.serving_ports, self._clock, self._journal, spec.intervals.metrics)
-        if spec.setup:
-            self._mailbox.phase = "setup"
-            setup = self._follow(spec.setup, environment)
-            if setup.stop or setup.could_not_start or setup.status:
-                return replace(setup, during="setup")
+        if not spec.setup:
+            return None
+        self._mailbox.phase = "setup"
+        setup = self._follow(spec.setup, self._environment)
+        return replace(setup, during="setup") if setup.stop or setup.could_not_start or setup.status else None
+
+    def _run_command(self) -> CommandEnd:
         self._mailbox.phase = "running"
         try:
-            return self._follow(spec.command, environment, started=self._command_started)
+            return self._follow(self._spec.command, self._environment, started=self._command_started)
         finally:
             if self._watch is not None:
                 self._watch.stop()

@@ -327,7 +327,8 @@ class PolicyDefaults:
     they are deleted; None: forever. ``hold_quantile``: the share of runs (percent) that the hold of a job with known
     work covers; 100: its whole time limit; None: 95, and 100 for a job that names its limit. ``unknown_disk``: USD per
     GiB and month of a disk of unknown price; None: the built-in upper bound. ``timezone``: of reports.
-    ``preempts``: the priorities whose jobs may take places of others.
+    ``preempts``: the priorities whose jobs may take places of others. ``overlap``: whether a job that moves may pay for
+    two machines while the new one starts.
     """
 
     max_duration: Seconds = timedelta(hours=24)
@@ -351,6 +352,7 @@ class PolicyDefaults:
     unknown_disk: Money | None = None
     timezone: str | None = None
     preempts: tuple[PreemptionRight, ...] = ()
+    overlap: bool = False
 
 
 class PolicySet(Protocol):

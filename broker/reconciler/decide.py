@@ -43,7 +43,14 @@ class Stop:
 
     attempt: AttemptView
     cause: Cause
-    reason: wait_reasons.StopReason
+    reason: wait_reasons.StopReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Let the standby carry the job."""
+
+    attempt: AttemptView
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +121,7 @@ Step = (
     | Abandon
     | Observe
     | Stop
+    | HandOver
     | Place
     | RunTasks
     | AwaitJobs
@@ -149,19 +157,32 @@ def next_steps(
 
     Machines of earlier attempts that are not known to be gone are observed and removed along with the main step. They
     delay the job, so that it never runs twice. A lost machine delays it only for a limited time: if it reappears, the
-    newer attempt prevents it from writing.
+    newer attempt prevents it from writing. A standby takes over where else the job would be placed, and sooner: an
+    attempt whose agent reported its end need not be gone.
     """
     if view.deadline is not None and now > view.deadline and not view.deadline_missed and not view.state.final:
         return [MissDeadline()]
     if view.asked is not None and view.asked.expired(now) and not view.state.final:
         return [Expire()]
-    latest = view.latest
+    latest, standby = view.latest, view.standby
+    unfinished = [a for a in view.attempts if not a.over and a is not standby]
     if latest is not None and not latest.state.final:
-        unfinished = [a for a in view.attempts if not a.over and a is not latest]
-        return [*(Observe(a, remove=True) for a in unfinished), _running_step(view, latest, now, billed, paid_until)]
-    unfinished = [a for a in view.attempts if not a.over]
-    removals: list[Step] = [Observe(a, remove=True) for a in unfinished]
-    blocking = [a for a in unfinished if _delays_job(a, now)]
+        removals: list[Step] = [Observe(a, remove=True) for a in unfinished if a is not latest]
+        step = _running_step(view, latest, now, billed, paid_until)
+        if standby is None or isinstance(step, Stop):
+            return [*removals, step]
+        beside = _standby_step(view, latest, standby, now)
+        return [*removals, beside] if isinstance(beside, Stop) else [*removals, beside, step]
+    removals = [Observe(a, remove=True) for a in unfinished]
+    blocking = [a for a in unfinished if _delays_job(a, now, standby)]
+    if standby is not None and blocking:
+        return [*removals, _step_beside(standby, needed=not view.cancel_requested)]
+    if standby is not None:
+        step = _idle_step(view, now, billed, holds=holds, all_gone=False)
+        if isinstance(step, Place):
+            return [*removals, HandOver(standby) if standby.stop_requested is None else Observe(standby, remove=True)]
+        beside = _step_beside(standby, needed=isinstance(step, Wait) and step.until is not None)
+        return [*removals, beside] if isinstance(beside, Stop) else [*removals, beside, step]
     if blocking:
         # An engine may fail to end a machine for a long time; a cancelled job does not wait for that.
         cancelled = view.cancel_requested and not view.state.final
@@ -170,9 +191,33 @@ def next_steps(
     return [*removals, _idle_step(view, now, billed, holds=holds, all_gone=not unfinished)]
 
 
-def _delays_job(attempt: AttemptView, now: datetime) -> bool:
-    if attempt.state is not AttemptState.LOST:
+def _standby_step(view: JobView, latest: AttemptView, standby: AttemptView, now: datetime) -> Step:
+    """The step beside the attempt that works: once the standby is ready, that attempt stops, checkpoint first."""
+    assert standby.standby_until is not None, "it stands by"
+    stop = latest.stop_requested
+    is_late = stop is None and now >= standby.standby_until
+    needed = not view.cancel_requested and stop in (None, Cause.MOVED) and not is_late
+    if needed and stop is None and standby.ready_at is not None and standby.stop_requested is None:
+        offer, advantage = standby.placement.offer, wait_reasons.MoveAdvantage.STRATEGY
+        reason = wait_reasons.MovesElsewhere(advantage=advantage, to=offer.capacity_type, pool=offer.pool, beside=True)
+        return Stop(latest, Cause.MOVED, reason)
+    return _step_beside(standby, needed=needed)
+
+
+def _step_beside(standby: AttemptView, *, needed: bool) -> Step:
+    """The step of a standby, which is dropped if it is not ``needed``."""
+    if standby.state is AttemptState.REQUESTED:
+        return Submit(standby) if needed else Abandon(standby, Cause.NOT_NEEDED)
+    if needed or standby.stop_requested is not None:
+        return Observe(standby, remove=standby.stop_requested is not None)
+    return Stop(standby, Cause.NOT_NEEDED)
+
+
+def _delays_job(attempt: AttemptView, now: datetime, standby: AttemptView | None) -> bool:
+    if standby is None and attempt.state is not AttemptState.LOST:
         return True
+    if standby is not None and attempt.reported:
+        return False
     return now - (attempt.ended_at or now) < _LOST_DELAY
 
 
@@ -301,6 +346,8 @@ def _retry_delay(view: JobView) -> timedelta:
         return timedelta(0)
     fruitless = 0
     for attempt in reversed(view.attempts):
+        if attempt.standby_until is not None:
+            continue
         if not _is_fruitless(attempt):
             break
         if attempt.cause not in POOL_AVOIDED_AFTER:

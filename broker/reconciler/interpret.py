@@ -134,7 +134,11 @@ def _end_event(
         exit_record = node.exit
         step = exit_record.step if exit_record.step is not None else node.step
         body = ev.AttemptEnded(
-            cause=exit_record.cause, evidence=exit_record.evidence, exit_status=exit_record.exit_status, step=step
+            cause=exit_record.cause,
+            evidence=exit_record.evidence,
+            exit_status=exit_record.exit_status,
+            step=step,
+            reported=True,
         )
         return Dated(exit_record.at, body)
     if node.unreachable and silent < patience.start:

@@ -27,7 +27,6 @@ from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.events.wait_reasons import LaunchTrouble, OwnerMustStart, SecretsMissing, WaitReason
 from broker.core.ports import Engine, Launch
-from broker.engines.runfolder.mailbox import LeaseGrant
 from broker.reconciler.admission.launch_check import LaunchCheck, Objection, Ruling
 from broker.reconciler.controller import (
     Controller,
@@ -41,7 +40,7 @@ from broker.reconciler.controller import (
 )
 from broker.reconciler.engine_calls import CallOutcome, Purpose
 from broker.reconciler.interpret import needs_removal
-from broker.reconciler.leases import Leases
+from broker.reconciler.leases import Leases, stop_lease
 from broker.reconciler.news_recorder import NewsRecorder
 from broker.reconciler.ports import ReconcilerPorts
 from broker.store.store import append_if
@@ -212,7 +211,7 @@ class Launching(Controller):
         if handle is None:
             # If a machine of the attempt still comes up, this tells it to stop.
             with isolate_errors(f"job {view.id}, attempt {attempt.number}: no stop request could be left for it"):
-                self._ports.mailbox.prepare(view, attempt, LeaseGrant(stop=cause))
+                self._ports.mailbox.prepare(view, attempt, stop_lease(attempt, cause))
         return handle
 
     def _withdraw(self, view: JobView, attempt: AttemptView, cause: Cause) -> None:

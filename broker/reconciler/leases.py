@@ -86,9 +86,9 @@ class Leases:
             attempt.up_since is not None and attempt.placement.offer.capacity_type is not CapacityType.SPOT
         )
         is_constant = has_fixed_price and all(other.over for other in view.attempts if other is not attempt)
-        meter = self._worklist.meters(view.id).get(attempt.number)
+        meters = self._worklist.meters(view.id)
         judged = self._worklist.burn(view.id, attempt.placement.money)
-        inputs = (view.seq, sums, meter, judged, longest, idle)
+        inputs = (view.seq, sums, meters.get(attempt.number), judged, longest, idle)
         cached = self._granted.get(attempt.key) if is_constant else None
         if cached is not None and cached[0] == inputs:
             return cached[1:]
@@ -99,7 +99,7 @@ class Leases:
             sums,
             self._worklist.price_series,
             now,
-            meter,
+            meters,
             judged,
             lambda: self._limits.future_period_edges(view, kind),
         )
@@ -137,7 +137,7 @@ class Leases:
 
     def withdraw(self, view: JobView, attempt: AttemptView, now: datetime, cause: Cause | None = None) -> None:
         """Tell any machine of the attempt to stop. ``cause``: the reason, if the attempt has not ended."""
-        self._write(view, attempt, LeaseGrant(stop=attempt.cause or cause or Cause.FENCED), now)
+        self._write(view, attempt, stop_lease(attempt, attempt.cause or cause or Cause.FENCED), now)
 
     def _write(self, view: JobView, attempt: AttemptView, lease: LeaseGrant, now: datetime) -> None:
         try:
@@ -173,6 +173,11 @@ class Leases:
         self._found.pop(key, None)
 
 
+def stop_lease(attempt: AttemptView, cause: Cause) -> LeaseGrant:
+    """Tells any machine of the attempt to stop. That of a standby goes on to stand by: it fences no other."""
+    return LeaseGrant(stop=cause, standby=attempt.standby_until is not None)
+
+
 class _Turns:
     """Limits the writes per tick; leases that had to wait come first, in their order."""
 
@@ -201,10 +206,10 @@ class _Turns:
 
 
 def _is_equivalent(first: LeaseGrant, second: LeaseGrant) -> bool:
-    """Whether money, time and stop cause are the same, apart from rounding: each settlement rounds the end of the money
-    differently.
+    """Whether money, time, stop cause and role are the same, apart from rounding: each settlement rounds the end of the
+    money differently.
     """
-    if (first.ends_at, first.stop) != (second.ends_at, second.stop):
+    if (first.ends_at, first.stop, first.standby) != (second.ends_at, second.stop, second.standby):
         return False
     if first.paid_until is None or second.paid_until is None:
         return first.paid_until == second.paid_until

@@ -255,7 +255,7 @@ class Reconciler:
     def _take(self, step: decide.Step, context: JobContext) -> bool:
         view = context.view
         match step:
-            case decide.MissDeadline() | decide.Stop() | decide.Pause() | decide.End():
+            case decide.MissDeadline() | decide.Stop() | decide.HandOver() | decide.Pause() | decide.End():
                 return self._append(view, _event_of(step))
             case decide.Expire():
                 return self._expire(view)
@@ -352,13 +352,17 @@ class Reconciler:
         return True
 
 
-def _event_of(step: decide.MissDeadline | decide.Stop | decide.Pause | decide.End) -> tuple[int | None, EventBody]:
+def _event_of(
+    step: decide.MissDeadline | decide.Stop | decide.HandOver | decide.Pause | decide.End,
+) -> tuple[int | None, EventBody]:
     """The event that carries out a step that needs nothing else, with the number of its attempt."""
     match step:
         case decide.MissDeadline():
             return None, ev.DeadlineMissed()
         case decide.Stop(attempt, cause, reason):
             return attempt.number, ev.StopRequested(cause=cause, reason=reason)
+        case decide.HandOver(attempt):
+            return attempt.number, ev.HandedOver()
         case decide.Pause(reason):
             return None, ev.Paused(reason=reason)
         case decide.End(state, ending):

@@ -103,7 +103,7 @@ class MaxConcurrentGpus(AtOnce[Gpus]):
         placement = action.placement
         if placement is None or not placement.gpus or not starts_attempt(action):
             return allow(self, "starts_none", "no GPU is started")
-        running, limit = self._others.beside(action, facts).gpus, self.config.root
+        running, limit = self._running(action, facts), self.config.root
         if running + placement.gpus <= limit:
             return allow(self, "within_limit", f"at most {limit} GPUs at once")
         return deny(
@@ -119,7 +119,11 @@ class MaxConcurrentGpus(AtOnce[Gpus]):
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
         gpus = action.placement.gpus if action.placement else 0
-        return (Fact(aspect=Aspect.GPUS_AT_ONCE, value=self._others.beside(action, facts).gpus + gpus),)
+        return (Fact(aspect=Aspect.GPUS_AT_ONCE, value=self._running(action, facts) + gpus),)
+
+    def _running(self, action: Action, facts: Facts) -> int:
+        """GPUs of other jobs, and those on which the job works while its standby starts."""
+        return self._others.beside(action, facts).gpus + (action.beside.gpus if action.beside else 0)
 
 
 class Jobs(PolicyValue[JobCount]):

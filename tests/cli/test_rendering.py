@@ -32,6 +32,7 @@ from broker.core.events.agent_events import (
     OutputTrouble,
     ResourcesUsed,
     Restored,
+    StandsBy,
     TokensServed,
 )
 from broker.core.events.events import Event
@@ -195,7 +196,7 @@ def test_every_kind_of_event_is_told_or_kept_quiet_on_purpose() -> None:
 
 
 ABOUT_ATTEMPTS = (
-    ev.Entered,
+    ev.Entered, ev.HandedOver, StandsBy,
     ev.LaunchRequested, ev.Launched, ev.LaunchDelayed, ev.ToppedUp, ev.HoldDated, ev.MachineUp, Claimed, Restored,
     CommandStarted, CheckpointSaved, CheckpointTrouble, NoticeTooShort, NoticeReceived,
     ev.StopRequested, ev.AttemptEnded, ev.RemovalDelayed, ev.MachineGone, ev.Queued, ev.HoldDated,

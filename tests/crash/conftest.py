@@ -30,13 +30,32 @@ for n in 1 2 3; do
   fi
 done
 """
+# Counts until it is told to stop, and saves then; its second attempt counts two more. No number is counted twice.
+MOVE = """
+echo "$GPUBROKER_ATTEMPT" >> "$MARKS"
+cd "$GPUBROKER_CHECKPOINT_DIR"
+last=$(ls | tail -n 1); last=${last#step-}
+n=$((10#${last:-0})); most=$((n + (GPUBROKER_ATTEMPT == 1 ? 600 : 2)))
+trap 'stop=1' TERM
+save() { echo "$n" > .new && mv .new "step-$(printf %06d "$n")"; }
+while [ "$n" -lt "$most" ]; do
+  n=$((n + 1)); echo "$n" >> "$MARKS.counted"
+  sleep 0.05
+  if [ -n "$stop" ]; then save; exit 143; fi
+  if [ "$n" = 2 ]; then save; fi
+done
+save
+"""
+SCRIPTS = {"local": COUNT, "sandbox": COUNT, "handover": MOVE}
 HEADS = {
     "local": "",
+    "handover": "",
     "sandbox": "work: 2h\nmax_duration: 24h\nconstraints: {providers: [sandbox]}\n",
 }
 POLICY = """
 version: 1
 policy: crash
+moves: {overlap: true}
 budgets: [{name: pretend, amount: $1000, period: month, counts: [sandbox]}]
 """
 
@@ -45,7 +64,8 @@ Drive = Callable[[Path, str, str], tuple[int, list[str]]]
 
 @pytest.fixture(scope="session")
 def drive() -> Iterator[Drive]:
-    """One life of a broker: a folder, an engine and the point to die at; its exit status, and the points it passed."""
+    """One life of a broker: a folder, its kind (an engine, or a handover on the local one) and the point to die at; its
+    exit status, and the points it passed."""
     server = subprocess.Popen(
         [sys.executable, "-m", "tests.crash.driver"],
         cwd=ROOT,
@@ -64,14 +84,15 @@ def drive() -> Iterator[Drive]:
             store = open_store(empty_store(home / "store.db"), clock=SystemClock())
             store.activate_policy({"crash.yaml": POLICY}, by="test")
             store.close()
-            script = "".join(f"  {line}\n" for line in COUNT.strip().splitlines())
+            script = "".join(f"  {line}\n" for line in SCRIPTS[engine].strip().splitlines())
             job.write_text(
                 f"name: count\nresources: {{cpus: 1}}\nretry: {{failures: 1}}\n{HEADS[engine]}"
                 f"envs: {{MARKS: {folder / 'marks'}}}\nrun: |\n{script}",
                 encoding="utf-8",
             )
         trace.unlink(missing_ok=True)
-        life = BrokerLife(str(home), str(job), dies_at, str(trace), SPEED if engine == "sandbox" else 1.0)
+        pace, moves = SPEED if engine == "sandbox" else 1.0, engine == "handover"
+        life = BrokerLife(str(home), str(job), dies_at, str(trace), pace, moves)
         assert server.stdin is not None
         assert server.stdout is not None
         server.stdin.write(ask(life))

@@ -22,7 +22,8 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,10 @@ from broker.app.jobs.submit import submit
 from broker.app.runs_root import attempt_keys
 from broker.app.service import passes
 from broker.app.wiring import Broker
+from broker.core.events.views import JobView
+from broker.core.events.wait_reasons import MoveAdvantage, MovesElsewhere
 from broker.engines.runfolder.run_folders import RunFolders
+from broker.reconciler.controllers.strategy_advice import Moving
 from broker.settings import Settings
 from cli import registries
 from tests.actors import ANN, EVERYBODYS
@@ -49,13 +53,14 @@ SPEED = 600.0
 @dataclass(frozen=True)
 class BrokerLife:
     """One life of a broker: where, what it submits, and the point at which it dies ("": none). ``pace``: 1.0, or that
-    of a sandbox that runs faster."""
+    of a sandbox that runs faster. ``moves``: the job moves once, to a machine that is started beside."""
 
     home: str
     job: str
     dies_at: str
     trace: str
     pace: float = 1.0
+    moves: bool = False
 
     @property
     def log(self) -> Path:
@@ -166,6 +171,26 @@ def settings_in(home: Path) -> Settings:
     )
 
 
+class OneMove:
+    """A strategy that moves the first attempt once it has saved, beside, to a machine of the same kind."""
+
+    def __init__(self, history: object) -> None:
+        """It needs none."""
+
+    def place(self, view: JobView, plans: object, now: datetime) -> None:
+        """By the plan."""
+
+    def moves(self, view: JobView, plans: object, now: datetime) -> MovesElsewhere | None:
+        latest = view.latest
+        if latest is None or latest.number > 1 or view.checkpoint is None:
+            return None
+        pool = latest.placement.offer.pool
+        return MovesElsewhere(advantage=MoveAdvantage.STRATEGY, to=None, pool=pool, beside=True)
+
+    def forget(self, job_id: str) -> None:
+        """Nothing is remembered."""
+
+
 def live(life: BrokerLife) -> None:
     """In this process, which may die of it."""
     fuse = Fuse(life.dies_at, Path(life.trace))
@@ -176,6 +201,9 @@ def live(life: BrokerLife) -> None:
         fuse,
     )
     vars(passes)["run_folders"] = folders  # a fault is put in
+    if life.moves:
+        vars(passes)["Strategist"] = OneMove
+        vars(passes)["Moving"] = partial(Moving, every=timedelta(seconds=0.2))
     assert broker.store is not None  # opened and up to date: only what the job causes is to be hit
     fuse_databases(fuse)
     if life.pace != 1.0 and broker.store.setting("clock") is None:

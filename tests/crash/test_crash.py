@@ -27,7 +27,7 @@ from tests.crash.driver import Fused, settings_in
 
 # How many points of each engine's life the full runs of twenty days try, each a twentieth. Every kind of point comes
 # before any is repeated; how many kinds there are differs a little from life to life (`survive` says why).
-POINTS = {"local": 126, "sandbox": 165}
+POINTS = {"local": 126, "sandbox": 165, "handover": 165}
 DAYS = 20
 # How often what is done again at every look is worth being hit.
 REPEATS = 3
@@ -48,8 +48,17 @@ def check(folder: Path, engine: str) -> None:
             assert sum(own, Money.ZERO) == metered(attempt, datetime.now(UTC), look.price_series), attempt
 
     causes = [attempt.cause for attempt in view.attempts if attempt.cause is not Cause.PREEMPTED]
-    assert causes in ([Cause.EXIT_STATUS, Cause.COMPLETED], [Cause.COMPLETED]), causes
-    if engine == "local":  # where nobody takes machines back
+    if engine == "handover":
+        assert causes == [Cause.MOVED, Cause.COMPLETED], causes
+        counted = [int(number) for number in (folder / "marks.counted").read_text().split()]
+        assert counted == list(range(1, len(counted) + 1)), "no step is lost"
+        old, new = view.attempts
+        assert new.ready_at is not None
+        assert old.stop_requested_at is not None
+        assert new.ready_at <= old.stop_requested_at, "the old one works until the new machine is ready"
+    else:
+        assert causes in ([Cause.EXIT_STATUS, Cause.COMPLETED], [Cause.COMPLETED]), causes
+    if engine != "sandbox":  # where nobody takes machines back
         assert len(view.attempts) == 2
         assert view.attempts[1].resumed_from == view.attempts[0].checkpoints[-1].id
 
@@ -136,7 +145,7 @@ def test_every_kind_of_point_is_tried(drive: Drive, shared: Path, engine: str) -
     points = points_of(drive, engine, shared)
     kinds = [name for name in points if name.endswith("#1")]
     assert len(kinds) <= POINTS[engine] <= len(points), "POINTS must cover all kinds, and there must be as many"
-    for expected in (f"{engine}.submit #1", "folders.prepare #1"):
+    for expected in (f"{'sandbox' if engine == 'sandbox' else 'local'}.submit #1", "folders.prepare #1"):
         assert {f"before {expected}", f"after {expected}"} <= set(kinds)
     closing = [kind for kind in kinds if "insert attempt_event" in kind and "job_closed" in kind]
     assert {kind.partition(" ")[0] for kind in closing} == {"before", "after"}, "alone or with the end of the attempt"

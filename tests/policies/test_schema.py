@@ -21,6 +21,7 @@ def test_editors_get_every_section_and_every_guardrail() -> None:
         "teams",
         "defaults",
         "capacity",
+        "moves",
         "assumptions",
         "budgets",
         "guardrails",

@@ -98,8 +98,7 @@ def _bill(
 ) -> Bill:
     settled = sum((b.spent for b in balance.values()), Money.ZERO)
     running = Money.ZERO
-    if view.attempts and not view.attempts[-1].over:
-        attempt = view.attempts[-1]
+    for attempt in (attempt for attempt in view.attempts if not attempt.over):
         meter = meters.get(attempt.number)
         attempt_amounts = [e.amount for e in sums if e.account is Account.SPENT and e.tags.attempt == attempt.number]
         settled_time_cost = (
@@ -108,7 +107,7 @@ def _bill(
         machine_cost = (ledger_rate(attempt.placement.offer) * attempt.placement.nodes).for_duration(
             machine_time(attempt, now)
         )
-        running = max(machine_cost - settled_time_cost, Money.ZERO)
+        running += max(machine_cost - settled_time_cost, Money.ZERO)
     compares = any(a.placement.offer.capacity_type is not CapacityType.ON_DEMAND for a in view.attempts)
     on_demand = on_demand_cost(view) if view.state.final and compares else None
     burns = {

@@ -63,7 +63,8 @@ class AttemptPlacement(Result):
 
 
 class AttemptDetails(Result):
-    """One attempt. Times are null where it has not happened. ``use``: of its first machine, by name, in the units of
+    """One attempt. Times are null where it has not happened. ``standby_until``: it is prepared while another one works,
+    and dropped then. ``use``: of its first machine, by name, in the units of
     `broker.core.events.agent_events.ResourceUse`; empty if nothing was measured."""
 
     number: int
@@ -76,6 +77,7 @@ class AttemptDetails(Result):
     placement: AttemptPlacement
     requested_at: Moment
     launched_at: Moment | None
+    standby_until: Moment | None
     up_since: Moment | None
     running_at: Moment | None
     notice_at: Moment | None
@@ -262,6 +264,11 @@ class JobDetails(Result):
         return self.state is JobState.SUCCEEDED
 
     @property
+    def latest(self) -> AttemptDetails | None:
+        """The newest attempt that carries, or carried, the job."""
+        return next((attempt for attempt in reversed(self.attempts) if attempt.standby_until is None), None)
+
+    @property
     def state_in_words(self) -> str:
         """The state; also that its end is requested, why it is paused, or how its command ended on a machine that
         stops."""
@@ -269,7 +276,7 @@ class JobDetails(Result):
             return self.state.value
         if self.cancel_requested:
             return "stopping"
-        latest = self.attempts[-1] if self.attempts else None
+        latest = self.latest
         if latest is not None and latest.up_since and not latest.gone and latest.state in _COMMAND_ENDS:
             return f"{_COMMAND_ENDS[latest.state]}, machine stopping"
         return _PAUSES.get(self.pause or PauseKind.LIMIT, self.state.value.replace("_", " "))

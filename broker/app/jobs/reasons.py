@@ -153,6 +153,8 @@ def hold_trigger_text(trigger: why.HoldTrigger) -> str:
 def _move_text(reason: why.MovesElsewhere) -> str:
     target = reason.pool or ("nowhere for now" if reason.to is None else reason.to.value.replace("_", "-"))
     match reason.advantage:
+        case why.MoveAdvantage.STRATEGY if reason.beside:
+            return f"moves to {target}, where a machine is ready"
         case why.MoveAdvantage.STRATEGY:
             return f"moves to {target}: {reason.because}"
         case why.MoveAdvantage.QUEUE_TOO_LONG:

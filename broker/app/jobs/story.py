@@ -23,6 +23,7 @@ from broker.core.events.agent_events import (
     ResourcesUsed,
     ResourceUse,
     Restored,
+    StandsBy,
     TokensServed,
     add_use,
 )
@@ -70,6 +71,7 @@ _CAUSES: dict[Cause, str] = {
     Cause.IDLE: "stopped because it was idle",
     Cause.MOVED: "moved to other capacity",
     Cause.UNATTENDED: "stopped after too long without a broker",
+    Cause.NOT_NEEDED: "not needed, the job did not move to it",
 }
 
 
@@ -234,7 +236,10 @@ def _attempt_sentence(body: ev.EventBody, moment: TimeFormatter, *, free: bool) 
         case ev.LaunchRequested():
             resumes = ", resuming from the newest checkpoint" if body.resume_from else ""
             reason_text = f" ({body.why})" if body.why else ""
-            return f"launch on {placement_text(body.placement)}{resumes}{reason_text}", Tone.PLAIN
+            beside = ", beside the attempt that runs" if body.standby_until else ""
+            return f"launch on {placement_text(body.placement)}{beside}{resumes}{reason_text}", Tone.PLAIN
+        case ev.HandedOver() | StandsBy():
+            return ("takes over" if isinstance(body, ev.HandedOver) else "ready to take over"), Tone.GOOD
         case ev.Launched() | Claimed():
             return None
         case ev.LaunchDelayed():

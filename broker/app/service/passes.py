@@ -100,7 +100,13 @@ def make_controllers(broker: Broker, folders: RunFolders, rest: float = _REST_FA
         Continuation(broker.store, broker.policy, placing.plans, over=StoppingBudgets(broker), unusual=unusual),
         ApprovalReevaluation(broker),
         TopUp(broker.store, broker.policy, TopUpPace().scaled(scale)),
-        Moving(broker.store, strategist, lambda view, now: placing.plans(view, broker.policy(), now), rest=rest),
+        Moving(
+            broker.store,
+            strategist,
+            lambda view, now: placing.plans(view, broker.policy(), now),
+            rest=rest,
+            stand_by=placing.stand_by,
+        ),
     )
     return JudgeControllers(placing, check, enforcement, what_runs, secrets)
 
@@ -137,12 +143,12 @@ def launch_secrets(broker: Broker, folders: RunFolders, secrets: JobSecrets, vie
 
     Raises `OwnerOnly` if the job's commands would run on this machine under another person's account than the owner's.
     """
-    latest = view.latest
+    newest = view.attempts[-1] if view.attempts else None
     account = broker.account
     is_other_user = view.user != account.user and not account.for_others
-    if is_other_user and latest is not None and not broker.engine(latest.engine).remote:
+    if is_other_user and newest is not None and not broker.engine(newest.engine).remote:
         raise OwnerOnly(view.user, account.user)
-    attempt_key = folders.variables(view, latest) if latest is not None else {}
+    attempt_key = folders.variables(view, newest) if newest is not None else {}
     return {**secrets.of(view, account), **attempt_key}
 
 

@@ -85,7 +85,7 @@ def job_table(console: Console, job_list: JobList, *, has_more: bool) -> list[Re
         return "missed" if job.deadline_missed else f"in {formats.length(job.deadline - job_list.as_of)}"
 
     def machine(job: JobDetails) -> str:
-        placement = job.attempts[-1].placement if job.attempts else None
+        placement = job.latest.placement if job.latest else None
         return f"{placement.provider} {placement.machine}" if placement else " or ".join(job.machines * bool(job.tasks))
 
     def why(job: JobDetails) -> str:
@@ -177,9 +177,12 @@ def _parameters_text(parameters: Mapping[str, str]) -> str:
 def job_story(job: JobHistory) -> Iterator[RenderableType]:
     """The job's state, cost and events."""
     yield Text.assemble((job.id, "bold"), "  ", state_text(job))
-    if job.attempts:
-        latest = job.attempts[-1]
+    if latest := job.latest:
         yield Text(f"  {'ran' if latest.state.final else 'runs'} on {latest.placement.in_words}")
+        newest = job.attempts[-1]
+        if newest.standby_until is not None and not newest.state.final:
+            paid = f"both paid for {formats.length(newest.machine_time)}" if newest.up_since else "which starts"
+            yield Text(f"  moving to {newest.placement.in_words}, {paid}")
     yield from _relation_lines(job)
     yield from _progress_lines(job)
     yield from _obstacle_lines(job)

@@ -17,6 +17,12 @@ class Claimed(RecordOfKind):
     host: str = ""
 
 
+class StandsBy(RecordOfKind):
+    """The machine of a standby is prepared: it would restore and run the command now, and waits for the handover."""
+
+    kind: Literal["stands_by"] = "stands_by"
+
+
 class PassedOver(Record):
     """A checkpoint that was not restored, and why."""
 
@@ -181,6 +187,7 @@ class NoticeReceived(RecordOfKind):
 
 AgentEvent = (
     Claimed
+    | StandsBy
     | Restored
     | CommandStarted
     | CheckpointSaved

@@ -12,6 +12,7 @@ from broker.core.events.agent_events import (
     NoticeReceived,
     ResourcesUsed,
     Restored,
+    StandsBy,
     add_use,
 )
 from broker.core.events.events import Event
@@ -116,6 +117,7 @@ def advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
                 exit_status=body.exit_status,
                 ended_at=at,
                 last_step=body.step,
+                reported=body.reported,
                 # An attempt that was never launched has no machine to wait for.
                 gone=attempt.handle is None and attempt.up_since is None,
             )
@@ -127,6 +129,8 @@ def _apply_agent_event(attempt: AttemptView, body: ev.EventBody, at: datetime) -
     match body:
         case Claimed():
             return replace(attempt, claimed_at=at, state=_later_state(attempt, AttemptState.STARTING))
+        case StandsBy():
+            return replace(attempt, ready_at=at)
         case Restored():
             return replace(attempt, resumed_from=body.checkpoint, resumed_step=body.step, passed_over=body.passed_over)
         case CommandStarted():

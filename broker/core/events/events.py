@@ -172,7 +172,11 @@ class JobClosed(RecordOfKind):
 
 
 class LaunchRequested(RecordOfKind):
-    """The intent: written, with the money held, before any engine is called."""
+    """The intent: written, with the money held, before any engine is called.
+
+    ``standby_until`` (UTC): it is to stand by while the running attempt works, until it is `HandedOver` the job; if its
+    machine is not ready by then, it is dropped.
+    """
 
     kind: Literal["launch_requested"] = "launch_requested"
     key: str
@@ -180,6 +184,13 @@ class LaunchRequested(RecordOfKind):
     placement: Placement
     resume_from: str | None = None
     why: str = ""
+    standby_until: datetime | None = None
+
+
+class HandedOver(RecordOfKind):
+    """The attempt before it is over: the standby carries the job from now on, and may restore and write."""
+
+    kind: Literal["handed_over"] = "handed_over"
 
 
 class Launched(RecordOfKind):
@@ -247,13 +258,15 @@ class StopRequested(RecordOfKind):
 
 
 class AttemptEnded(RecordOfKind):
-    """The attempt is over. ``step``: the last step it is known to have reached."""
+    """The attempt is over. ``step``: the last step it is known to have reached. ``reported``: by its agent, which does
+    nothing more."""
 
     kind: Literal["attempt_ended"] = "attempt_ended"
     cause: Cause
     evidence: str = ""
     exit_status: int | None = None
     step: int | None = None
+    reported: bool = False
 
 
 class RemovalDelayed(RecordOfKind):
@@ -300,6 +313,7 @@ EventBody = Annotated[
     | JobEnded
     | JobClosed
     | LaunchRequested
+    | HandedOver
     | Launched
     | LaunchDelayed
     | ToppedUp

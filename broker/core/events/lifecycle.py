@@ -8,7 +8,8 @@
     attempt   requested ─▶ launched ─▶ starting ─▶ running ─▶ stopping ─▶ succeeded | failed | interrupted
                                                                           | cancelled | lost
 
-`advance` applies one event; `fold` applies all. An impossible sequence raises `ImpossibleSequence`, because it could
+One attempt carries the job (`JobView.latest`); at most one stands by beside it until it is handed the job. `advance`
+applies one event; `fold` applies all. An impossible sequence raises `ImpossibleSequence`, because it could
 make the bill wrong.
 """
 
@@ -49,7 +50,11 @@ def apply_attempt_end(view: JobView, attempt: AttemptView) -> JobView:
     """The view after the end of one of its attempts: updates the rest of its pool and the count of failed launches."""
     if attempt.claimed_at is not None or attempt.ended_at is None:
         return view
-    if attempt.cause in _FAILED_LAUNCHES and not _is_first_without_machine(view, attempt):
+    if (
+        attempt.standby_until is None
+        and attempt.cause in _FAILED_LAUNCHES
+        and not _is_first_without_machine(view, attempt)
+    ):
         view = replace(view, failed_launches=view.failed_launches + 1)
     left_a_queue = attempt.cause is Cause.MOVED and attempt.queued_at is not None and attempt.up_since is None
     if not left_a_queue and attempt.cause not in POOL_AVOIDED_AFTER:
@@ -270,7 +275,7 @@ def _extend(view: JobView, body: ev.Extended) -> JobView:
         state=state,
         max_cost=view.max_cost if body.max_cost is None else body.max_cost,
         max_duration=limit,
-        extended_after=view.attempt_count,
+        extended_after=view.latest.number if view.latest is not None else 0,
         waiting=None,
     )
 
@@ -329,6 +334,8 @@ def _attempt_event(view: JobView, event: Event) -> JobView:
         raise ImpossibleSequence(
             event, "no such attempt was requested, or it had no machine and is no longer kept in full"
         )
+    if isinstance(body, ev.HandedOver):
+        return _hand_over(view, before, event)
     after = advance_attempt(before, event)
     if isinstance(body, FROM_AGENT):
         after = replace(after, agent_events=after.agent_events + 1)
@@ -344,8 +351,10 @@ def _attempt_event(view: JobView, event: Event) -> JobView:
     changed = fold_empty_attempts(changed)
     if number == view.extended_after and _is_first_stop(before, body):
         changed = replace(changed, extended_after=None)  # a grant does not cancel a later stop
-    if number != view.attempt_count or view.state.final or after.state is before.state:
-        return changed  # an event of an older attempt, of an ended job, or without effect on the job's state
+    if after.standby_until is not None and after.state.final and not view.state.final:
+        return replace(changed, waiting=None)  # for its launch
+    if after is not changed.latest or view.state.final or after.state is before.state:
+        return changed  # of another attempt than the one that carries the job, or without effect on the job's state
     return replace(changed, state=_job_state(view.state, after))
 
 
@@ -360,8 +369,13 @@ def _request_launch(view: JobView, event: Event, body: ev.LaunchRequested) -> Jo
         raise ImpossibleSequence(event, f"expected attempt {view.attempt_count + 1}")
     if view.state.final:
         raise ImpossibleSequence(event, f"the job already {view.state.value}")
-    if view.latest is not None and not view.latest.state.final:
-        raise ImpossibleSequence(event, f"attempt {view.latest.number} is still {view.latest.state.value}")
+    latest = view.latest
+    if view.standby is not None:
+        raise ImpossibleSequence(event, f"attempt {view.standby.number} stands by")
+    if body.standby_until is not None and (latest is None or latest.state is not AttemptState.RUNNING):
+        raise ImpossibleSequence(event, "nothing runs beside which it could stand by")
+    if body.standby_until is None and latest is not None and not latest.state.final:
+        raise ImpossibleSequence(event, f"attempt {latest.number} is still {latest.state.value}")
     attempt = AttemptView(
         number=event.attempt,
         key=body.key,
@@ -369,9 +383,20 @@ def _request_launch(view: JobView, event: Event, body: ev.LaunchRequested) -> Jo
         placement=body.placement,
         state=AttemptState.REQUESTED,
         requested_at=event.at,
+        standby_until=body.standby_until,
     )
-    requested = replace(view, attempts=(*view.attempts, attempt), state=JobState.LAUNCHING, waiting=None)
-    return fold_empty_attempts(requested)
+    state = JobState.LAUNCHING if body.standby_until is None else view.state
+    return fold_empty_attempts(replace(view, attempts=(*view.attempts, attempt), state=state, waiting=None))
+
+
+def _hand_over(view: JobView, standby: AttemptView, event: Event) -> JobView:
+    """The job with its standby as the attempt that carries it."""
+    _require(event, standby is view.standby, "it does not stand by")
+    _require(event, view.latest is None or view.latest.state.final, "the attempt before it has not ended")
+    _require(event, not view.state.final, f"the job already {view.state.value}")
+    after = replace(standby, standby_until=None)
+    attempts = tuple(after if attempt is standby else attempt for attempt in view.attempts)
+    return replace(view, attempts=attempts, state=JobState.LAUNCHING, waiting=None)
 
 
 def _job_state(before: JobState, attempt: AttemptView) -> JobState:

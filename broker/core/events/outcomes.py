@@ -65,6 +65,7 @@ class Cause(StrEnum):
     IDLE = "idle"
     MOVED = "moved"
     UNATTENDED = "unattended"
+    NOT_NEEDED = "not_needed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,8 @@ OUTCOMES: dict[Cause, Outcome] = {
     Cause.IDLE: Outcome(AttemptState.SUCCEEDED, Next.SUCCEED),
     Cause.MOVED: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
     Cause.UNATTENDED: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
+    # It stood by, and the job did not move to it.
+    Cause.NOT_NEEDED: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
 }
 
 

@@ -40,6 +40,8 @@ class AttemptView:
     requested_at: datetime
     handle: str | None = None
     launched_at: datetime | None = None
+    standby_until: datetime | None = None  # it stands by, and is dropped then; None: it carries, or carried, the job
+    ready_at: datetime | None = None  # when its machine was prepared to take over
     queued_at: datetime | None = None  # when it was first seen waiting in its engine's queue
     up_since: datetime | None = None
     claimed_at: datetime | None = None
@@ -61,6 +63,7 @@ class AttemptView:
     resumed_from: str | None = None
     resumed_step: int | None = None
     last_step: int | None = None
+    reported: bool = False  # its end, by its agent
     checkpoints: tuple[SavedCheckpoint, ...] = ()
     passed_over: tuple[PassedOver, ...] = ()
     removal_delayed: bool = False  # the engine failed to end its machine; the broker retries
@@ -167,7 +170,14 @@ class JobView:
 
     @property
     def latest(self) -> AttemptView | None:
-        return self.attempts[-1] if self.attempts else None
+        """The newest attempt that carries, or carried, the job."""
+        return next((attempt for attempt in reversed(self.attempts) if attempt.standby_until is None), None)
+
+    @property
+    def standby(self) -> AttemptView | None:
+        """The attempt that is prepared while the latest one works; None if there is none, or it has ended."""
+        newest = self.attempts[-1] if self.attempts else None
+        return newest if newest is not None and newest.standby_until and not newest.state.final else None
 
     @property
     def checkpoint(self) -> SavedCheckpoint | None:
@@ -182,12 +192,12 @@ class JobView:
     def interruptions(self) -> int:
         """Number of interruptions (a notice and the loss of the same machine count once)."""
         states = (AttemptState.INTERRUPTED, AttemptState.LOST)
-        return sum(a.state in states and not a.is_own_failure for a in self.attempts)
+        return sum(a.state in states and not a.is_own_failure and not a.standby_until for a in self.attempts)
 
     @property
     def failures(self) -> int:
         """Number of failures of the job itself, counted against ``retry.failures``."""
-        return sum(a.next is Next.RETRY_FAILURE for a in self.attempts)
+        return sum(a.next is Next.RETRY_FAILURE and not a.standby_until for a in self.attempts)
 
     @property
     def awaits_predecessors(self) -> bool:

@@ -200,6 +200,7 @@ class MoveAdvantage(StrEnum):
 class MovesElsewhere(_Reason):
     """The job moves ``to`` capacity of this type, of ``pool`` where one is known; None: nowhere for now. ``because``:
     what the strategy notes. ``job``: the one of its team that it gives way to; empty for one of another team.
+    ``beside``: to a machine that is started while it works.
     """
 
     kind: Literal["moves_elsewhere"] = "moves_elsewhere"
@@ -208,6 +209,7 @@ class MovesElsewhere(_Reason):
     pool: str = ""
     because: str = ""
     job: str = ""
+    beside: bool = False
 
     @property
     def asker(self) -> str:

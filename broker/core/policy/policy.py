@@ -58,7 +58,8 @@ class Action:
     running job (0 at launch); ``held``: its present hold. ``submitted_at``: None for a submission itself. ``attempts``:
     earlier ones. ``usage``: utilization samples, oldest first; empty if none. ``in_place``: only money, for a running
     job to continue where it is within its owner's limits: no start, no move. ``by_owner``: an extension that the owner
-    requests and that starts nothing; otherwise the broker needs it for an admitted job.
+    requests and that starts nothing; otherwise the broker needs it for an admitted job. ``beside``: where the job works
+    meanwhile, if the start is that of a standby.
     """
 
     kind: ActionKind
@@ -78,6 +79,7 @@ class Action:
     by_owner: bool = False
     burns: Mapping[MoneyKind, Burn] = field(default_factory=dict)
     own: Mapping[MoneyKind, Burn] = field(default_factory=dict)
+    beside: Placement | None = None
 
     def whose(self, per: str) -> str | None:
         """The ``user``, ``team`` or ``project`` of the action; None if it has none, or for another word."""

@@ -54,7 +54,8 @@ class NodeState:
 class LeaseGrant:
     """The broker's grant to the node: until when it is paid (UTC; None: nothing is billed), the end of the job's
     granted duration, whether it must stop now, and how long it may continue without a renewed lease (None: until the
-    end). ``idle``: the idleness limits, which the node checks itself.
+    end). ``idle``: the idleness limits, which the node checks itself. ``standby``: it must wait for the handover, and
+    neither restore nor write.
     """
 
     paid_until: datetime | None = None
@@ -62,6 +63,7 @@ class LeaseGrant:
     stop: Cause | None = None
     max_unattended: timedelta | None = None
     idle: tuple[IdleLimit, ...] = ()
+    standby: bool = False
 
 
 class Mailbox(Protocol):

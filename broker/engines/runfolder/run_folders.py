@@ -87,6 +87,7 @@ class RunFolders:
             max_unattended=None if max_unattended is None else max_unattended.total_seconds(),
             renewed_at=now,
             idle=tuple(LeaseIdleLimit(limit.below, limit.stretch.total_seconds(), limit.told) for limit in lease.idle),
+            standby=lease.standby,
         )
         self.of(view.id).write_lease(attempt.number, document, self._key(attempt))
 
@@ -129,9 +130,8 @@ class RunFolders:
             return None
         max_unattended = None if document.max_unattended is None else timedelta(seconds=document.max_unattended)
         idle = tuple(IdleLimit(limit.below, timedelta(seconds=limit.seconds), limit.told) for limit in document.idle)
-        return LeaseGrant(
-            document.paid_until, document.ends_at, Cause(document.stop) if document.stop else None, max_unattended, idle
-        )
+        stop = Cause(document.stop) if document.stop else None
+        return LeaseGrant(document.paid_until, document.ends_at, stop, max_unattended, idle, document.standby)
 
     def read(self, view: JobView, attempt: AttemptView) -> NodeState:
         news = self.of(view.id).read_news(attempt.number, attempt.agent_events)

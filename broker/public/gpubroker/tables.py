@@ -41,7 +41,7 @@ def _text(value: object) -> str:
 
 
 def _place(job: JobDetails) -> str:
-    attempt = job.attempts[-1] if job.attempts else None
+    attempt = job.latest
     return f"{attempt.placement.provider}/{attempt.placement.region}" if attempt else ""
 
 

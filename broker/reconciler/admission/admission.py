@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
+from broker.core.events.outcomes import AttemptState
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.arrays import JobArray
 from broker.core.job.jobs import Job
@@ -38,6 +39,7 @@ from broker.placement.planner import Deny, fallbacks
 from broker.placement.pricing.run_model import quantile_duration
 from broker.reconciler.admission.facts import FactsFor
 from broker.reconciler.admission.hold_limits import HoldLimit
+from broker.reconciler.settlement.funds import other_open, overlap_cost
 
 HOLD_QUANTILE = 95.0
 """The percentage of a job's possible runs that its hold covers, if the policies do not set another one."""
@@ -292,13 +294,22 @@ def re_place(
     ``plan`` has placements; ``balance`` is the money that the job may use. ``by_owner``: its owner requests higher
     limits; this is judged as an extension, whatever the hold covers. If all are refused, returns the best one that an
     approval could allow, else the refusal of the best one. Raises ValueError for a plan without placements.
+
+    While two attempts of the job are open, the hold also covers what the other one may cost until one of them is over.
     """
     left = max(view.max_duration - billed, timedelta(seconds=1))
     budget = None if view.max_cost is None else max(view.max_cost - cash_sums(balance)[0], Money.ZERO)
     window = (now, now + left)
     refused: Admission | None = None
+    standby = view.standby if view.standby is not None and view.standby.state is AttemptState.REQUESTED else None
+    own_attempt = standby or view.latest
+    other = other_open(view, own_attempt) if own_attempt is not None else None
+    least = standby.standby_until if standby is not None else None
+    beside = other.placement if standby is not None and other is not None else None
     for placement in plan.placements:
-        exposed = exposures([placement], egress={placement.money: placement.egress})
+        shares = other is not None and other.placement.money is placement.money
+        reserve = overlap_cost(view, other, now) if other is not None and shares else Money.ZERO
+        exposed = exposures([placement], egress={placement.money: placement.egress + reserve})
         time = held_time(view.job, [placement], hold_quantile(view.job, policy), left)
         needed = _needed_hold(exposed, time, budget)
         top_up = {
@@ -309,13 +320,16 @@ def re_place(
         kind = placement.money
         own = {kind: burn} if kind in balance and (burn := balance[kind].burn) is not None else {}
         whole = top_up.get(kind, Money.ZERO) + (balance[kind].held if kind in balance else Money.ZERO)
-        burns = {kind: _burn(whole, exposed[kind], left, now)} if whole > Money.ZERO else {}
+        both = exposures([placement], egress={kind: placement.egress})[kind]
+        if other is not None and shares:
+            both = replace(both, rate=both.rate + ledger_rate(other.placement.offer) * other.placement.nodes)
+        burns = {kind: _burn(whole, both, left, now)} if whole > Money.ZERO else {}
         step = ActionKind.EXTEND if top_up or by_owner else ActionKind.RE_PLACE
-        details = {"hold": top_up, "window": window, "by_owner": by_owner, "burns": burns, "own": own}
+        details = {"hold": top_up, "window": window, "by_owner": by_owner, "burns": burns, "own": own, "beside": beside}
         action = action_for(step, view, placement, billed, balance, **details)
         verdicts = tuple(policy.judge(action, facts_for(action)))
         held = balance[placement.money].held if placement.money in balance else Money.ZERO
-        short_of = _missing_hold(placement, held + top_up.get(placement.money, Money.ZERO), now)
+        short_of = _missing_hold(placement, held + top_up.get(placement.money, Money.ZERO) - reserve, now, least)
         admission = Admission(strictest(verdicts), action, placement, top_up, verdicts, short_of)
         if admission.may_launch:
             return admission
@@ -393,16 +407,17 @@ def min_start_hold(placement: Placement) -> Money:
     return rate.for_duration(whole_steps) + placement.egress + Money(1)  # guards against rounding
 
 
-def _missing_hold(placement: Placement, left: Money, now: datetime) -> Money | None:
+def _missing_hold(placement: Placement, left: Money, now: datetime, least: datetime | None = None) -> Money | None:
     """The minimum hold for a start there, if ``left`` (USD) does not pay for a start: the machine would have to stop
-    before the job's command runs. None if it does; prepaid capacity needs no money.
+    before the job's command runs, or before ``least`` (UTC). None if it does; prepaid capacity needs no money.
     """
     if placement.money is MoneyKind.AMORTISED:
         return None
     rate = ledger_rate(placement.offer) * placement.nodes
     time_money = max(left - placement.egress, Money.ZERO)
     until = paid_until(now, time_money, rate, billing=placement.offer.billing, stop_grace=STOP_GRACE)
-    return min_start_hold(placement) if until is not None and until <= now else None
+    is_short = until is not None and (until <= now or (least is not None and until < least))
+    return min_start_hold(placement) if is_short else None
 
 
 def _needed_hold(

@@ -27,6 +27,7 @@ from broker.reconciler.admission.approvals import approve_by_standing_grants
 from broker.reconciler.admission.records import judge_start
 from broker.reconciler.progress import remaining_work
 from broker.store.jobs.journal import StoreWriter
+from broker.store.jobs.live import attempts_of
 from broker.store.jobs.reader import StoreReader
 from broker.store.store import Store, writing_if
 
@@ -140,6 +141,8 @@ def _current_placement(
     other_attempts = (
         [live_attempt for live_attempt in snapshot.live_attempts() if live_attempt.job_id != view.id] if limited else []
     )
+    if limited and attempt.standby_until is not None:
+        other_attempts += attempts_of(replace(view, attempts=view.attempts[:-1]))
     plan = make_plan(
         view.job.model_copy(update={"deadline": None}),  # a late finish is better than none
         subtract_occupied(offers, other_attempts),

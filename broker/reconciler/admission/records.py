@@ -39,7 +39,12 @@ def job_of(key: str) -> str:
 
 
 def launch_request(
-    job_id: str, number: int, placement: Placement, view: JobView | None = None, reason: str = ""
+    job_id: str,
+    number: int,
+    placement: Placement,
+    view: JobView | None = None,
+    reason: str = "",
+    standby_until: datetime | None = None,
 ) -> ev.LaunchRequested:
     """The intent to launch attempt ``number`` on this placement, to be resumed from the newest known checkpoint."""
     checkpoint = view.checkpoint if view else None
@@ -49,6 +54,7 @@ def launch_request(
         placement=placement,
         resume_from=checkpoint.id if checkpoint else None,
         why=reason,
+        standby_until=standby_until,
     )
 
 

@@ -6,7 +6,8 @@ from datetime import datetime
 
 from broker.core.events import events as ev
 from broker.core.events import wait_reasons as why
-from broker.core.events.events import EventBody
+from broker.core.events.events import Event, EventBody
+from broker.core.events.lifecycle import advance
 from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
@@ -36,6 +37,9 @@ from broker.reconciler.controller import (
 from broker.reconciler.pools import avoided_pools, permanent_refusal, untried_first
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.store.store import Store, append_if, writing_if
+
+_LONGEST_BOOT = 2
+"""A standby that is not ready after this multiple of the expected start-up is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +205,38 @@ class PlacementController(Controller):
                 reason = why.MovesElsewhere(advantage=gives_way, to=None, because=because, job=asker)
                 stop = ev.StopRequested(cause=Cause.MOVED, by="the queue", reason=reason)
                 tx.append(job.id, [(job.attempt, stop)], now)
+        return True
+
+    def stand_by(self, view: JobView, plans: Plans, move: why.MovesElsewhere, now: datetime) -> bool:
+        """Request an attempt that stands by while the present one works, in the pool of the move.
+
+        Returns False, and changes nothing, if the job does not work now, the policies forbid two machines at once or do
+        not allow this one at once, or the money does not cover both. Raises `NoLongerCurrent`.
+        """
+        policy, number = self.policy(), view.attempt_count + 1
+        placements = tuple(p for p in plans.anyhow.placements if p.offer.pool == move.pool)
+        is_working = view.latest is not None and view.latest.state is AttemptState.RUNNING
+        if not placements or not is_working or not policy.defaults.overlap:
+            return False
+        until = now + _LONGEST_BOOT * plans.market.conditions.start_up
+        plan = replace(plans.anyhow, placements=placements)
+
+        def request(placement: Placement) -> ev.LaunchRequested:
+            return launch_request(view.id, number, placement, view, move.because, until)
+
+        with writing_if(self.journal, view) as tx:
+            if self.policy().version != policy.version:
+                return False
+            with_standby = advance(view, Event(view.id, view.seq + 1, now, number, request(placements[0])))
+            judged = judge_start(tx, with_standby, plan, policy, now)
+            place = judged.admission.placement
+            if not judged.admission.may_launch or not is_still_free(place, plans.market.offers, judged.live):
+                return False
+            tx.record(replace(judged.record, attempt=number))
+            tx.post(judged.hold)
+            approvals = approve_by_standing_grants(tx, judged.admission, view.id)
+            items: list[tuple[int | None, EventBody]] = [(None, approval) for approval in approvals]
+            tx.append(view.id, [*items, (number, request(place))], now)
         return True
 
     def _waits(

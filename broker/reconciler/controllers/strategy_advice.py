@@ -206,11 +206,12 @@ class Strategist:
 
 
 def resting_pools(view: JobView, now: datetime) -> frozenset[str]:
-    """The pools where this job was interrupted a short while ago."""
+    """The pools where this job was interrupted, or a standby ended, a short while ago."""
     return frozenset(
         attempt.placement.offer.pool
         for attempt in view.attempts
-        if attempt.cause in INTERRUPTION_CAUSES and now - (attempt.ended_at or now) < REST
+        if (attempt.cause in INTERRUPTION_CAUSES or attempt.standby_until is not None)
+        and now - (attempt.ended_at or now) < REST
     )
 
 
@@ -318,7 +319,8 @@ class Moving(Controller):
 
     ``rest``: after each call of the strategy, no other call is made for this multiple of its duration. So thousands of
     jobs whose ticks coincide are spread over several ticks of the reconciler. No job has a second turn while another
-    waits for its first. ``seconds``: a monotonic clock.
+    waits for its first. ``seconds``: a monotonic clock. ``stand_by``: starts the machine of a move beside the running
+    attempt; returns whether it could.
     """
 
     def __init__(
@@ -329,12 +331,13 @@ class Moving(Controller):
         every: timedelta = TICK,
         rest: float = 0.0,
         seconds: Callable[[], float] = time.monotonic,
+        stand_by: Callable[[JobView, Plans, MovesElsewhere, datetime], bool] = lambda *_: False,
     ) -> None:
         self._rest, self._seconds, self._rests_until = rest, seconds, 0.0
         self._journal = journal
         self._strategist = strategist
         self._plans = plans
-        self._every = every
+        self._every, self._stand_by = every, stand_by
         self._waiting_jobs, self._jobs_after_turn, self._jobs_after_yield = set[str](), set[str](), set[str]()
 
     def goes_by(self, about: JobContext) -> int | None:
@@ -356,11 +359,14 @@ class Moving(Controller):
         if not self._has_turn(view.id, began):
             return NextLook()
         try:
-            reason = self._strategist.moves(view, self._plans(view, now), now)
+            plans = self._plans(view, now)
+            reason = self._strategist.moves(view, plans, now)
         finally:
             self._rests_until = self._seconds() + self._rest * (self._seconds() - began)
         if reason is None:
             return AtRest()
+        if reason.beside:
+            return DecideAnew() if self._stand_by(view, plans, reason, now) else AtRest()
         stop = ev.StopRequested(cause=Cause.MOVED, by="the strategy", reason=reason)
         append_if(self._journal, view, [(attempt.number, stop)], now)
         return DecideAnew()
@@ -395,4 +401,4 @@ class Moving(Controller):
 
 def _can_move(view: JobView, attempt: AttemptView) -> bool:
     is_up = attempt.state in (AttemptState.LAUNCHED, AttemptState.STARTING, AttemptState.RUNNING)
-    return is_up and attempt.stop_requested is None and not view.cancel_requested
+    return is_up and attempt.stop_requested is None and not view.cancel_requested and view.standby is None

@@ -181,7 +181,7 @@ class TopUp(Controller):
             except BrokerError:
                 return ()  # nothing can be judged for now
 
-        return funds_of(view, attempt, money.sums, series_of, now, money.meters.get(attempt.number), judged, edges)
+        return funds_of(view, attempt, money.sums, series_of, now, money.meters, judged, edges)
 
     def _price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
         with self._journal.reading() as snapshot:
@@ -260,9 +260,10 @@ def _read_money(snapshot: StoreReader, view: JobView) -> KnownMoney:
 
 
 def _needs_funding(view: JobView, attempt: AttemptView) -> bool:
-    """Whether it runs on money that may end, and neither an approval request nor a stop is pending."""
+    """Whether it runs on money that may end, and neither an approval request nor a stop is pending. Not while another
+    attempt stands by: the money for both was judged for that time."""
     is_launched = not attempt.state.final and attempt.state is not AttemptState.REQUESTED
-    is_stopping = attempt.stop_requested is not None or view.cancel_requested
+    is_stopping = attempt.stop_requested is not None or view.cancel_requested or view.standby is not None
     return is_launched and not is_stopping and view.asked is None and attempt.placement.money is not MoneyKind.AMORTISED
 
 

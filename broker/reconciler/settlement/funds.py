@@ -1,8 +1,9 @@
 """The funds of an attempt, and the resulting lease: until when its machines are paid. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from broker.core.events.views import AttemptView, JobView
 from broker.core.market.offers import Billing, CapacityType, MoneyKind
@@ -14,6 +15,7 @@ from broker.ledger.holds import STOP_GRACE, ledger_rate, paid_until, shortfall
 from broker.ledger.meter import Meter
 from broker.reconciler.settlement.settlement import SeriesOf, pending_hold
 
+_NO_METERS: Mapping[int, Meter] = MappingProxyType({})
 EdgesOf = Callable[[], Sequence[datetime]]
 
 
@@ -93,19 +95,24 @@ def funds_of(
     entries: Sequence[Entry],
     series_of: SeriesOf,
     now: datetime,
-    meter: Meter | None = None,
+    meters: Mapping[int, Meter] = _NO_METERS,
     judged: Burn | None = None,
     edges: EdgesOf = tuple,
 ) -> Funds:
-    """The funds of an attempt, from the current hold without pending requests.
+    """The funds of an attempt, from the current hold without pending requests, and without what another open attempt
+    may cost until one of the two is over.
 
-    ``meter``: how far its machine time is settled; if None, ``entries`` determine it. ``judged``: the job's whole hold
-    of this kind of money, with its dates. ``edges``: returns the ends of its budgets' periods; called only if the money
-    is used faster than was judged.
+    ``meters``: how far machine time is settled; without that of the attempt, ``entries`` determine it. ``judged``: the
+    job's whole hold of this kind of money, with its dates. ``edges``: returns the ends of its budgets' periods; called
+    only if the money is used faster than was judged.
     """
     offer, kind = attempt.placement.offer, attempt.placement.money
     spent_entries = [e for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT]
     left = balances(entries).get(kind, Balance()).held - pending_hold(view, kind)
+    meter, other = meters.get(attempt.number), other_open(view, attempt)
+    if other is not None and other.placement.money is kind:
+        since = meters[other.number].settled_to if other.number in meters else other.up_since or now
+        left -= overlap_cost(view, other, since)
     start, price, settled = attempt.up_since or now, ledger_rate(offer), Money.ZERO
     if offer.capacity_type is CapacityType.SPOT:
         # Its price changes: from the last settlement on, the rest lasts at the current price.
@@ -121,6 +128,25 @@ def funds_of(
     return Funds(start, left, rate, offer.billing, settled, egress, judged, until, period_ends)
 
 
+def other_open(view: JobView, attempt: AttemptView) -> AttemptView | None:
+    """The attempt that is open beside this one: one of them stands by."""
+    latest, standby = view.latest, view.standby
+    if latest is None or latest.state.final or standby is None:
+        return None
+    return latest if attempt.number == standby.number else standby
+
+
+def overlap_cost(view: JobView, attempt: AttemptView, since: datetime) -> Money:
+    """What one of two open attempts may cost from ``since`` (UTC) until the standby is handed the job or dropped (USD),
+    the time to stop included."""
+    assert view.standby is not None, "two attempts are open"
+    assert view.standby.standby_until is not None, "two attempts are open"
+    placement = attempt.placement
+    rate, billing = ledger_rate(placement.offer) * placement.nodes, placement.offer.billing
+    cost = shortfall(since, Money.ZERO, rate, view.standby.standby_until, billing=billing, stop_grace=STOP_GRACE)
+    return cost + (placement.egress if attempt.up_since is None else Money.ZERO)
+
+
 def lease_of(view: JobView, attempt: AttemptView, funds: Funds, billed: timedelta, now: datetime) -> LeaseGrant:
     """How long the attempt's node may run: limited by the judged hold and the job's remaining machine time.
 
@@ -128,4 +154,4 @@ def lease_of(view: JobView, attempt: AttemptView, funds: Funds, billed: timedelt
     """
     ends_at = now + max(view.max_duration - billed, timedelta(0))
     paid = None if attempt.placement.money is MoneyKind.AMORTISED else funds.within_judgement
-    return LeaseGrant(paid_until=paid, ends_at=ends_at, stop=attempt.stop_requested)
+    return LeaseGrant(paid, ends_at, attempt.stop_requested, standby=attempt.standby_until is not None)

@@ -52,6 +52,13 @@ def test_a_job_that_is_placed_anew_does_not_count_twice() -> None:
         assert answer(8, running, kind=kind, job_id="j-5") is Answer.DENY
 
 
+def test_a_job_that_works_while_its_next_machine_starts_counts_with_both() -> None:
+    running, asked = [live(8, job_id="j-9")], {"kind": ActionKind.RE_PLACE, "job_id": "j-9"}
+
+    assert answer(16, running, beside=placement(), **asked) is Answer.ALLOW
+    assert answer(15, running, beside=placement(), **asked) is Answer.DENY
+
+
 def test_simulated_gpus_are_counted_among_themselves() -> None:
     running = [live(16, money=MoneyKind.SANDBOX)]
     simulated = placement(money=MoneyKind.SANDBOX)

@@ -146,7 +146,7 @@ class TestFundsOfAnAttempt:
 
     def test_a_meter_is_believed_rather_than_the_entries(self) -> None:
         meter = replace(Meter.new(UP, usd(5)), settled=usd(4), settled_to=UP + 48 * MINUTE)
-        assert found(life(closed=False), entries(60, settled=3), meter=meter) == funds(61, settled=usd(4))
+        assert found(life(closed=False), entries(60, settled=3), meters={1: meter}) == funds(61, settled=usd(4))
 
     def test_money_of_another_kind_does_not_count(self) -> None:
         view = life(closed=False)
@@ -175,7 +175,9 @@ class TestFundsOfAnAttempt:
         )
         assert found(view, [*entries(60, settled=3), *correction], observed) == replace(later, left=usd(56))
         meter = replace(Meter.new(UP, usd(5)), settled=usd(4), settled_to=UP + 48 * MINUTE)
-        assert found(view, entries(60, settled=3), observed, meter=meter) == replace(later, start=UP + 48 * MINUTE)
+        assert found(view, entries(60, settled=3), observed, meters={1: meter}) == replace(
+            later, start=UP + 48 * MINUTE
+        )
 
     def test_spot_without_an_observed_price_costs_what_was_offered(self) -> None:
         view = changed(life(closed=False), capacity_type=CapacityType.SPOT)
