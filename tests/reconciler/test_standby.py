@@ -1,7 +1,8 @@
 """A job moves to a machine that boots while it works: what each death on the way leads to, and what it costs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,13 +14,13 @@ from broker.core.events.agent_events import CheckpointSaved, Claimed, CommandSta
 from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import MoveAdvantage, MovesElsewhere
-from broker.core.job.jobs import Job, Work
+from broker.core.job.jobs import CheckpointPlan, Job, Work
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.ports import PolicyDefaults
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Movement
-from broker.reconciler.controllers.strategy_advice import Moving
+from broker.reconciler.controllers.strategy_advice import Moving, Strategist
 from broker.store import open_store
 from tests.empty_store import empty_store
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, settled_and_closed
@@ -49,12 +50,12 @@ def allowing(*, overlap: bool) -> OpenPolicy:
     return OpenPolicy(defaults=PolicyDefaults(grants_cash=True, hold_quantile=100.0, overlap=overlap))
 
 
-def at_work(stage: Stage, hold: str = "20") -> Wish:
+def at_work(stage: Stage, hold: str = "20", job: Mapping[str, Any] | None = None) -> Wish:
     """On-demand capacity at $3 has worked for ten minutes; spot capacity at $1 appears, and the strategy wants it."""
     spot, steady = stage.offers
     stage.offers = [steady]
-    job = Job(name="j", run="x", work=Work(duration=timedelta(hours=2)), max_cost=Money.usd(hold))
-    stage.submit(job, hold=hold, hours=6)
+    made = Job(name="j", run="x", work=Work(duration=timedelta(hours=2)), max_cost=Money.usd(hold), **(job or {}))
+    stage.submit(made, hold=hold, hours=6)
     stage.pass_time()
     stage.mailbox.starts(OLD)
     stage.pass_time(MINUTE, times=10)
@@ -71,7 +72,7 @@ def wish(stage: Stage) -> Wish:
     return at_work(stage)
 
 
-def restarted(stage: Stage, wish: Wish) -> None:
+def restarted(stage: Stage, wish: Wish | Strategist) -> None:
     """A new broker process over the same store."""
     stage.restart()
     place, enforce = stage.place, stage.enforce
@@ -289,6 +290,31 @@ def test_a_policy_may_forbid_it(stage: Stage, wish: Wish) -> None:
     stage.policy = allowing(overlap=False)
     stage.pass_time(MINUTE, times=3)
     assert stage.engine.submitted == [OLD]
+    assert stage.attempt(1).stop_requested is None
+
+
+class NoHistory:
+    """Pools that nobody recorded."""
+
+    ticks = 0
+    available: Mapping[str, Sequence[bool]] = {}
+    price: Mapping[str, Sequence[float]] = {}
+
+    def at(self, tick: int) -> dict[str, float]:
+        raise AssertionError("there is no tick")
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_job_ahead_of_its_deadline_leaves_on_demand_without_a_stop_if_the_policy_allows_it(
+    stage: Stage, overlap: bool
+) -> None:
+    plan = CheckpointPlan(every=10 * MINUTE)
+    at_work(stage, job={"deadline": timedelta(hours=6), "checkpoint": plan})
+    stage.policy = allowing(overlap=overlap)
+    restarted(stage, Strategist(lambda offers, end, reach, gap: NoHistory()))
+    stage.mailbox.says(OLD, CheckpointSaved(checkpoint=LAST, step=9))
+    stage.pass_time(MINUTE, times=6)
+    assert stage.engine.submitted == ([OLD, NEW] if overlap else [OLD]), "it is not two changeovers ahead"
     assert stage.attempt(1).stop_requested is None
 
 

@@ -20,6 +20,7 @@ from broker.placement.pricing.conditions import Conditions
 from broker.placement.pricing.run_model import Effort
 from broker.placement.pricing.time_value import WORTH_MOVING
 from broker.placement.strategy.situation import (
+    Handover,
     Mode,
     Situation,
     StrategyDecision,
@@ -179,6 +180,14 @@ def changeover_of(job: Job, conditions: Conditions, rate: float) -> float:
     effort = Effort.of(job, conditions)
     interval = min(effort.interval_at(rate) + effort.write, effort.work or math.inf)
     return (effort.start_up + effort.restart + interval) * HOUR
+
+
+def handover_of(job: Job, conditions: Conditions) -> Handover | None:
+    """How the job may be handed over to a spot machine while it works; None without checkpoints."""
+    effort = Effort.of(job, conditions)
+    if not effort.checkpoints:
+        return None
+    return Handover(effort.start_up * HOUR, effort.restart * HOUR, effort.write * HOUR)
 
 
 def seconds_on(steady: Placement, work: timedelta) -> float:

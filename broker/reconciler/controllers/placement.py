@@ -72,7 +72,8 @@ class PlacementAdvice:
 @dataclass(frozen=True, slots=True)
 class Plans:
     """The plans possible now: ``in_time`` meets the deadline, ``anyhow`` ignores it; both are the same without a
-    deadline. ``facts``: the inputs of the policies. ``over`` makes a plan over other offers.
+    deadline. ``facts``: the inputs of the policies. ``over`` makes a plan over other offers. ``overlap``: whether the
+    policies allow two machines while the job moves.
     """
 
     market: PlanInputs
@@ -80,6 +81,7 @@ class Plans:
     anyhow: Plan
     facts: Facts
     over: Callable[[Sequence[Offer]], Plan]
+    overlap: bool = False
 
 
 Advise = Callable[[JobView, Plans, datetime], PlacementAdvice | None]
@@ -288,7 +290,8 @@ class PlacementController(Controller):
         anyhow = in_time
         if Reason.MISSES_DEADLINE in in_time.reasons():
             anyhow = plan(view.job.model_copy(update={"deadline": None}))
-        return Plans(market, in_time, anyhow, facts, lambda offers: plan(view.job, offers))
+        overlap = policy.defaults.overlap
+        return Plans(market, in_time, anyhow, facts, lambda offers: plan(view.job, offers), overlap)
 
 
 def _still_runs(view: JobView | None, number: int) -> bool:

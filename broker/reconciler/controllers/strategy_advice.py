@@ -119,9 +119,14 @@ class Strategist:
         current_pool = attempt.placement.offer.pool if on_spot else None
         if decision.mode is (Mode.SPOT if on_spot else Mode.ON_DEMAND) and decision.pool == current_pool:
             return None
-        to = {Mode.IDLE: None, Mode.ON_DEMAND: CapacityType.ON_DEMAND, Mode.SPOT: CapacityType.SPOT}[decision.mode]
-        advantage = MoveAdvantage.STRATEGY
-        return MovesElsewhere(advantage=advantage, to=to, pool=decision.pool or "", because=decision.why)
+        to = CapacityType.SPOT if decision.pool else CapacityType.ON_DEMAND
+        return MovesElsewhere(
+            advantage=MoveAdvantage.STRATEGY,
+            to=None if decision.mode is Mode.IDLE else to,
+            pool=decision.pool or "",
+            because=decision.why,
+            beside=decision.mode is Mode.BOTH,
+        )
 
     def forget(self, job_id: str) -> None:
         self._memories.pop(job_id, None)
@@ -138,6 +143,9 @@ class Strategist:
         choices = live.strategy_choices(view.job, conditions, plans.in_time, plans.anyhow, started, view.work, tick, on)
         if choices is None:
             return None
+        if plans.overlap:
+            task = replace(choices.task, handover=live.handover_of(view.job, conditions))
+            choices = replace(choices, task=task)
         offers = _spot_offers(choices, plans, on)
         if not offers and not choices.spot:
             return None
@@ -157,7 +165,8 @@ class Strategist:
             return choices, memory.moving[1]  # the move decided in this tick is being carried out
         decision = live.decide(memory.course, choices, situation)
         moves = decision.mode is not situation.mode or decision.pool != situation.pool
-        memory.moving = (tick_number, decision) if attempt is not None and moves else None
+        stops = attempt is not None and moves and decision.mode is not Mode.BOTH
+        memory.moving = (tick_number, decision) if stops else None
         self._on_decision(LoggedDecision(view.id, now, situation, decision))
         return choices, decision
 
@@ -166,7 +175,7 @@ class Strategist:
     ) -> _JobMemory:
         """The job's session: begins with the history before its start and has processed every tick before this one."""
         memory = self._memories.get(view.id)
-        made_for = (choices.task.deadline, choices.steady.offer.pool)
+        made_for = (choices.task.deadline, choices.steady.offer.pool, choices.task.handover)
         current = int((now - view.submitted_at) // self._tick)
         if memory is None or memory.made_for != made_for:
             related = _related_offers(choices, offers, plans)
