@@ -22,6 +22,7 @@ def test_editors_get_every_section_and_every_guardrail() -> None:
         "defaults",
         "capacity",
         "moves",
+        "priorities",
         "assumptions",
         "budgets",
         "guardrails",
