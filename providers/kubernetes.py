@@ -23,9 +23,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator
 
 from broker.core.errors import BrokerError, GiveUp, LoginMissing, NoLogin, RetryLater, UnknownName
-from broker.core.market.accelerators import canonical, card_share, is_part, mig_profile, part_price
+from broker.core.market.accelerators import canonical, card_share, is_part, mig_profile
 from broker.core.market.capacity import TAG
-from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow, part_price
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from providers.registry import ProviderSettings, split_commas

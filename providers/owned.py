@@ -12,9 +12,18 @@ from typing import Any, ClassVar
 import psutil
 from pydantic import Field
 
-from broker.core.market.accelerators import card_share, lookup, part_price
+from broker.core.market.accelerators import card_share, lookup
 from broker.core.market.local_gpus import LocalGpu, local_gpus
-from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import (
+    Availability,
+    CapacityType,
+    Interconnect,
+    MoneyKind,
+    Offer,
+    OfferQuery,
+    SkippedRow,
+    part_price,
+)
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from providers.registry import ProviderSettings

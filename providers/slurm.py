@@ -17,8 +17,8 @@ from typing import Annotated, ClassVar
 from pydantic import BeforeValidator
 
 from broker.core.errors import GiveUp, NoLogin, RetryLater, UnknownName
-from broker.core.market.accelerators import canonical, is_part, part_of, part_price, soft_part
-from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow
+from broker.core.market.accelerators import canonical, is_part, part_of, soft_part
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow, part_price
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from providers.registry import ProviderSettings, split_commas

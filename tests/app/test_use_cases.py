@@ -17,7 +17,7 @@ from broker.app.jobs.sealed_secrets import JobSecrets
 from broker.app.jobs.submit import new_job_id, submit
 from broker.app.policy import policies
 from broker.app.wiring import Broker
-from broker.core.errors import InvalidInput, LoginMissing, NotAllowed, UnknownName
+from broker.core.errors import Conflict, InvalidInput, LoginMissing, NotAllowed, UnknownName
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.wait_reasons import MoneyEnded, NothingFits
@@ -142,7 +142,7 @@ def test_an_ended_job_is_not_extended_and_cancelling_twice_is_once(broker: Broke
     view = submit(broker, job(broker), by=ANN)
     jobs.cancel(broker, view, by=ANN)
     assert jobs.cancel(broker, view, by=ANN).seq == 3
-    with pytest.raises(InvalidInput, match="is being cancelled"):
+    with pytest.raises(Conflict, match="is being cancelled"):
         extend(broker, view, JobLimits(max_duration=timedelta(hours=99)), by=ANN)
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from broker.core.errors import UnknownName
 from broker.core.extras import load_packaged_toml
-from broker.core.values.money import Money
 
 _VENDOR_PREFIX = re.compile(r"^(nvidia|amd|intel|habana|google|aws|amazon|tesla|geforce|instinct)+(?=.)")
 _PUNCTUATION = re.compile(r"[\s_\-/().,]+")
@@ -142,13 +141,6 @@ def card_share(name: str | None) -> tuple[str, Fraction]:
     """The card and the share of its memory that an accelerator is; itself and 1 unless it is a part of one."""
     part = _part(name) if name else None
     return (part.card.name, part.memory) if part else (name or "", Fraction(1))
-
-
-def part_price(price: Money, name: str | None) -> Money:
-    """The price of an accelerator at a price of its card (USD per hour), by its share of the memory. Truncated to the
-    micro-dollar: the parts of a card never cost more than the card, and what they leave is its owner's."""
-    share = card_share(name)[1]
-    return Money(price.micros * share.numerator // share.denominator)
 
 
 def is_part(name: str | None) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from broker.core.market.accelerators import card_share
 from broker.core.market.shares import MachineShare
 from broker.core.values.money import Money
 
@@ -240,3 +241,10 @@ class OfferQuery:
     providers: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     max_price: Money | None = None
+
+
+def part_price(price: Money, name: str | None) -> Money:
+    """The price of an accelerator at a price of its card (USD per hour), by its share of the memory. Truncated to the
+    micro-dollar: the parts of a card never cost more than the card, and what they leave is its owner's."""
+    share = card_share(name)[1]
+    return Money(price.micros * share.numerator // share.denominator)

@@ -38,6 +38,8 @@ def responses_of(route: ApiRoute) -> dict[int | str, dict[str, Any]]:
 def _schema_of(media: str) -> dict[str, str]:
     if media == "application/json":
         return {"type": "object"}
+    if media == "text/event-stream":
+        return {"description": "Messages, each with an `event` and its `data`."}  # a type would be that of each message
     return {"type": "string"} if media.startswith("text/") else {"type": "string", "format": "binary"}
 
 

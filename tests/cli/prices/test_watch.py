@@ -122,7 +122,7 @@ def test_a_watch_of_what_has_only_list_prices_says_so(gpubroker: Any) -> None:
         (("rises=0%",), "expected a rise in percent"),
         (("rises=nan",), "expected a rise in percent"),
         (("rises=20%/2",), "expected a duration"),
-        (("stale=2h", "--gpu", "H100"), "only `--where provider=…`"),
+        (("stale=2h", "--gpu", "H100"), "only providers can be combined with stale"),
         (("stale=2",), "expected a duration"),
         (("stale=2h", "-w", "provider=sandbax"), "did you mean 'sandbox'?"),
         (("below=2", "--gpu", "H10O"), "did you mean 'H100'?"),
