@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from broker.app.documents import Result
+from broker.app.use_cases.pages import cursor_of, page_class, page_of
 from broker.app.use_cases.table import LISTS, Listing
 from tests.server.test_changing import ask
 from tests.server.world import Company, bearer
@@ -64,6 +66,26 @@ def test_a_page_goes_on_where_a_row_has_gone(world: Company) -> None:
 
 def put(world: Company, path: str, by: str, body: Any) -> Any:
     return world.client.put(f"/api/v1{path}", json=body, headers=bearer(world.usual(by)))
+
+
+class Request(Result):
+    job: str
+
+
+class RequestList(Result):
+    requests: list[Request]
+
+
+def test_rows_of_the_same_name_are_each_on_one_page() -> None:
+    whole, cursor, pages = RequestList(requests=[Request(job=job) for job in ("j1", "j2", "j1", "j3")]), None, ""
+    for _ in whole.requests:
+        page: Any = page_of(page_class(RequestList), whole, Listing("requests", "job"), 1, cursor)
+        pages, cursor = f"{pages} {page.requests[0].job}", page.next_cursor
+    assert (pages, cursor) == (" j1 j2 j1 j3", None)
+
+
+def test_a_cursor_that_no_database_takes_is_refused(seen_world: Company) -> None:
+    assert seen_world.get("/audit", "adam", cursor=cursor_of(10**30)).status_code == 422
 
 
 def test_the_audit_log_is_read_to_its_beginning(world: Company) -> None:

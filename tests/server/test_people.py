@@ -28,6 +28,11 @@ def test_somebody_is_declared_once_and_again_without_effect(world: Company) -> N
     changed = send(world, "PUT", "/people/zoe", "adam", {"roles": ["finops"], "teams": {}, "disabled": True})
     assert (changed.json()["roles"], changed.json()["teams"]) == (["finops"], {})
     assert changed.json()["disabled_at"]
+    moved = send(world, "PUT", "/people/zoe", "adam", MEMBER).json()
+    assert moved["disabled_at"] == changed.json()["disabled_at"], "roles enable nobody"
+    enabled = send(world, "PUT", "/people/zoe", "adam", {**MEMBER, "disabled": False})
+    assert enabled.json()["disabled_at"] is None
+    changed = send(world, "PUT", "/people/zoe", "adam", {"roles": ["finops"], "teams": {}, "disabled": True})
     assert send(world, "GET", "/people/zoe", "adam").json() == changed.json()
     assert send(world, "GET", "/people/nobody", "adam").status_code == 404
 

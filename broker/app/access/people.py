@@ -148,19 +148,21 @@ def _role_not_for_services(person: Person, role: Role | TeamRole) -> InvalidInpu
 
 
 def set_person(
-    broker: Broker, name: str, *, roles: Iterable[Role], teams: Mapping[str, TeamRole], service: bool, disabled: bool,
-    by: Actor,
+    broker: Broker, name: str, *, roles: Iterable[Role], teams: Mapping[str, TeamRole], service: bool,
+    disabled: bool | None, by: Actor,
 ) -> Person:  # fmt: skip
-    """Make a person have exactly these roles; somebody new is added. Idempotent. Raises `InvalidInput`, also where
-    ``service`` is another than before, and `NotAllowed` unless ``by`` is an administrator."""
+    """Make a person have exactly these roles; somebody new is added. ``disabled``: None leaves it as it is. Idempotent.
+    Raises `InvalidInput`, also where ``service`` is another than before, and `NotAllowed` unless ``by`` is an
+    administrator."""
     with broker.store.access.writing() as tx:
         require_administrator(tx, by)
         before = tx.person(name) or add_person(broker, tx, name, by=by, service=service)
         if before.service != service:
             kind = "a service account" if before.service else "a person"
             raise InvalidInput(f"{name} is {kind}, and remains one", where="service", hint="use another name")
-        disabled_at = (before.disabled_at or broker.clock.now()) if disabled else None
-        after = replace(before, roles=frozenset(), teams={}, disabled_at=disabled_at)
+        after = replace(before, roles=frozenset(), teams={})
+        if disabled is not None:
+            after = replace(after, disabled_at=(before.disabled_at or broker.clock.now()) if disabled else None)
         for role in roles:
             after = _add_role(after, role)
         for team, team_role in teams.items():

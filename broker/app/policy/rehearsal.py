@@ -4,8 +4,10 @@ under the policies in force or under others.
 No engine is called; only the decisions are recorded. The same code decides as in the reconciler.
 """
 
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -94,6 +96,28 @@ class AffectedJob(Result):
         return self.effect, self.pool, self.approvers, {(rule.name, rule.code) for rule in self.rules}
 
 
+class _Turns:
+    """Rehearsals of this process, one after the other: each keeps other writers waiting, who then get as long, a second
+    at most, before the next one."""
+
+    def __init__(self) -> None:
+        self._lock, self._next_at = threading.Lock(), 0.0
+
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        with self._lock:
+            time.sleep(max(self._next_at - time.monotonic(), 0.0))
+            began = time.monotonic()
+            try:
+                yield
+            finally:
+                ended = time.monotonic()
+                self._next_at = ended + min(ended - began, 1.0)
+
+
+_TURNS = _Turns()
+
+
 @dataclass(frozen=True, slots=True)
 class RehearsalResult:
     """The outcomes by job id. ``looked_at``: the open jobs that were checked; ``left_out``: how many were not.
@@ -115,7 +139,7 @@ def rehearse(
         jobs = [view.job for view in reader.unclosed()]
     for sandbox in {wants_sandbox(job) for job in jobs}:
         freshen(broker, sandbox=sandbox)  # before the transaction, so that polled prices are not rolled back
-    with broker.store.rehearsal() as store:
+    with _TURNS.take(), broker.store.rehearsal() as store:
         if files is not None:
             store.activate_policy(files, by="", note="")
         rehearsal_broker = broker.over(store)

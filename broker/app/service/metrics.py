@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SETTING = "GPUBROKER_SERVE__LISTEN"
 TOKEN = "GPUBROKER_SERVE__TOKEN"  # noqa: S105  # the variable's name
 PUBLIC_PATHS = ("/healthz", "/metrics")
-_METHODS, _STREAMS = ("GET", "HEAD", "POST", "PUT", "DELETE"), "/stream"
+_METHODS, _STREAMS = ("GET", "HEAD", "POST", "PUT", "DELETE"), ("/stream", "/news")
 _TIMEOUT = 10.0  # seconds that a client may take to send its request
 
 

@@ -16,6 +16,7 @@ from broker.core.policy.approvals import matches_any
 
 MAX_ROWS = 200
 """The most rows of a page."""
+_MAX_INTEGER = 2**63 - 1  # that a database takes
 Limit = Annotated[int, Field(ge=1, le=MAX_ROWS, description="Rows of the page.")]
 Cursor = Annotated[str | None, Field(max_length=500, description="`next_cursor` of the page before.")]
 PageLimit = Annotated[int | None, Field(ge=1, le=1_000, description="Rows of the page. Default: all.")]
@@ -34,6 +35,8 @@ def parse_cursor(cursor: str, *form: type) -> tuple[Any, ...]:
     except ValueError:  # no base64, no UTF-8, no JSON
         place = None
     if not isinstance(place, list) or [type(part) for part in place] != list(form):
+        raise _bad_cursor()
+    if any(isinstance(part, int) and abs(part) > _MAX_INTEGER for part in place):
         raise _bad_cursor()
     return tuple(place)
 
@@ -80,7 +83,9 @@ def page_of(
     start = 0
     if cursor is not None:
         last, place = parse_cursor(cursor, str, int)
-        start = names.index(last) + 1 if listing.key and last in names else max(place, 0)
+        start = max(place, 0)
+        if listing.key and last in names and names[start - 1 : start] != [last]:
+            start = len(names) - names[::-1].index(last)
     end = len(rows) if limit is None else start + limit
     next_cursor = cursor_of(names[end - 1], end) if end < len(rows) else None
     fields = {name: getattr(document, name) for name in type(document).model_fields}

@@ -51,7 +51,7 @@ def set_person(
     roles: Annotated[list[Role], Field(max_length=len(Role), description="In all teams.")],
     teams: Annotated[dict[str, TeamRole], Field(max_length=200, description="The role in each team.")],
     service: Annotated[bool, Field(description="A service account; it never becomes a person.")] = False,
-    disabled: Annotated[bool, Field(description="None of their tokens is accepted.")] = False,
+    disabled: Annotated[bool | None, Field(description="None of their tokens is accepted. Default: as it is.")] = None,
 ) -> PersonResult:
     """Make somebody have exactly these roles. Status 201: they were added. Again: no effect."""
     return PersonResult.of(
@@ -67,7 +67,10 @@ Label = Annotated[str, Field(max_length=80, description="What it is for.")]
 
 
 def create_token(by: Caller, person: str, scopes: Scopes, expires_days: Days = 30, label: Label = "") -> CreatedToken:
-    """Create a token of a person or a service account. Its text is in this answer alone; asked again, there are two."""
+    """Create a token of a person or a service account; of the caller, as for `/me`. Its text is in this answer alone;
+    asked again, there are two."""
+    if person == by.actor.identity:
+        return create_own_token(by, scopes, expires_days, label)
     expires = timedelta(days=expires_days)
     new = api_tokens.create(by.broker, person, label, set(scopes), expires, by=by.actor)
     return CreatedToken.of_new(new, by.broker.clock.now())

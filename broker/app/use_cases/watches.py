@@ -21,6 +21,7 @@ from broker.core.market.watches import Trigger, Watch
 from broker.core.values.money import Money
 
 _OF_TRIGGER = {Trigger.BELOW: "price", Trigger.RISES: "rises_by", Trigger.STALE: "stale_after_seconds"}
+_MAX_OWN = 50  # watches of a person that the API makes
 Texts = Annotated[Sequence[Annotated[str, Field(max_length=100)]], Field(max_length=50)]
 Seconds = Annotated[int, Field(ge=60, le=90 * 86_400)]
 
@@ -83,7 +84,11 @@ def set_watch(by: Caller, watch: str, terms: WatchTerms) -> WatchResult:
     """Watch prices on these terms; they replace those of one's own watch of that name. Status 201: it is new. Again: no
     effect."""
     earlier, made = _changeable(by, watch), terms.watch(watch, by)
-    if earlier is None or earlier != replace(made, made_at=earlier.made_at, made_by=earlier.made_by):
+    if earlier is not None:
+        made = replace(made, made_by=earlier.made_by)
+    elif sum(other.made_by == made.made_by for other, _ in by.broker.store.watches.all()) >= _MAX_OWN:
+        raise NotAllowed(f"{made.made_by} has {_MAX_OWN} watches already", hint="remove one")
+    if earlier is None or earlier != replace(made, made_at=earlier.made_at):
         watches.add(by.broker, made, replaces=earlier is not None)
         _log(by, "watches.set", watch, earlier, made.sentence)
     return show_watch(by, watch)

@@ -115,12 +115,6 @@ class JobStream:
                 self.lines = self.skipped = self.lines + 1
                 yield self._message("output", {"attempt": line.attempt, "rank": line.rank, "line": line.text})
 
-    def skip(self, view: JobView) -> None:
-        """Leave out everything up to now."""
-        list(self.news(view))
-        while self.more:
-            list(self.news(view))
-
     def _lines(self, view: JobView) -> Iterator[LogLine]:
         """The next lines, at most `_MAX_LINES`. Further lines that were read stay in ``unread`` and are not read
         again."""

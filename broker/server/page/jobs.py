@@ -174,10 +174,9 @@ def job(by: By, id: str) -> Response:
 
 
 def job_news(by: By, id: str, seconds: Annotated[int, Query(ge=0, le=600)] = 300) -> Response:
-    """What happens to a job and what it prints from now on, as server-sent events: the page then renews its figures."""
+    """What happens to a job from now on, as server-sent events: the page then renews its figures."""
     caller, view = by.caller, by.caller.job(id)
-    stream = JobStream(caller.broker, id, view.seq, 0, caller.access.may(Permission.SEE_OUTPUT, view.job.team))
-    stream.skip(view)
+    stream = JobStream(caller.broker, id, view.seq, 0, output=False)
     return stream_response(caller, stream, seconds, lambda: sessions.resume(caller.broker, by.session, used=False))
 
 

@@ -47,13 +47,12 @@ def test_news_begin_now_and_are_those_that_the_visitor_may_see(site: Site, monke
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.text == 'event: end\ndata: {"because": "time"}\n\n', "what is on the page already is no news"
     view = jobs.find(broker, world.mine)
-    stream = routes.JobStream(broker, world.mine, 0, 0, output=False)
-    stream.skip(view)
+    stream = routes.JobStream(broker, world.mine, view.seq, 0, output=False)
     (message, *_) = stream.news(jobs.cancel(broker, view, by=Actor("mia")))
     assert '"kind": "cancel_requested"' in message
 
     def unreadable(self: OutputFollower, view: object, only: object) -> Iterator[object]:
-        raise AssertionError("finance sees no output")
+        raise AssertionError("the page renews its figures alone")
 
     monkeypatch.setattr(OutputFollower, "new", unreadable)
     assert site.of("fay").get(f"/jobs/{world.mine}/news?seconds=0").status_code == 200
