@@ -16,10 +16,10 @@ from broker.core.market.accelerators import (
     lookup,
     nearest,
     part_of,
-    part_price,
     relative_throughput,
     slices,
 )
+from broker.core.market.offers import part_price
 from broker.core.values.money import Money
 
 RAW = tomllib.loads(resources.files("broker.core.market").joinpath("gpus.toml").read_text(encoding="utf-8"))
