@@ -23,7 +23,7 @@ from broker.agent.store import ObjectFolder
 _THIN_FROM = 500
 _REPEAT_TROUBLE_AFTER = timedelta(minutes=10)
 _LARGEST_ENTRY = 15 * 1024  # bytes; the broker reads at most 16 KiB
-_EXACT = ("kind", "at", "checkpoint")
+_EXACT = ("kind", "at", "checkpoint", "since", "until", "terminates_at")
 _LONGEST_TEXT, _MAX_VALUES = 1000, 20
 
 
@@ -95,14 +95,17 @@ class AttemptJournal:
             limit //= 2
         self._entries.append(printable)
 
-    def _printable(self, value: Any, limit: int) -> Any:
+    def _printable(self, value: Any, limit: int, *, own_names: bool = False) -> Any:
+        """``own_names``: those of the value are the program's, and not the journal's."""
         if isinstance(value, str):
             return escape_unprintable(self._mask.text(value))[:limit]
         if isinstance(value, list):
             return [self._printable(item, limit) for item in value[:_MAX_VALUES]]
         if isinstance(value, dict):
             return {
-                self._mask.text(name): item if name in _EXACT else self._printable(item, limit)
+                self._mask.text(name) if own_names else name: item
+                if name in _EXACT
+                else self._printable(item, limit, own_names=name == "metrics")
                 for name, item in value.items()
             }
         return value

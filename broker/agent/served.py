@@ -182,12 +182,19 @@ class TokenWatch:
             hour = now.replace(minute=0, second=0, microsecond=0)
             if hour > self._since:
                 self._record(hour)
-            busy = [self._counters.add(port, values) for port, values in samples.items()]
+            for port, (values, trouble) in samples.items():
+                if values:
+                    self._troubles.pop(port, None)
+                    self._answered.add(port)
+                else:
+                    self._troubles[port] = trouble
+            busy = [self._counters.add(port, values) for port, (values, _) in samples.items()]
             if any(busy):
                 self._busy += max(now - self._sampled, timedelta(0))
             self._sampled = now
 
-    def _read(self, port: int) -> list[Value]:
+    def _read(self, port: int) -> tuple[list[Value], str]:
+        """The figures of the port, or why there are none."""
         trouble = ""
         for path in self._paths[port]:
             try:
@@ -197,12 +204,9 @@ class TokenWatch:
                 continue
             if values:
                 self._paths[port] = (path,)
-                self._troubles.pop(port, None)
-                self._answered.add(port)
-                return values
+                return values, ""
             trouble = trouble or f"{path} has no counters of tokens that are known"
-        self._troubles[port] = trouble
-        return []
+        return [], trouble
 
     def _record(self, until: datetime) -> None:
         """Write what was served until then, also if it is nothing; trouble alone only if it is new."""

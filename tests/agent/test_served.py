@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.agent import served
-from broker.agent.clock import NodeClock, from_text
+from broker.agent.clock import NodeClock, from_text, to_text
 from broker.agent.journal import AttemptJournal
+from broker.agent.masking import Mask
 from broker.agent.served import Counters, TokenWatch, parse
 from broker.agent.store import ObjectFolder
-from broker.core.events.agent_events import TokensServed
+from broker.core.events.agent_events import NoticeReceived, ServedModel, TokensServed
 from tests.agent.node import Node, eventually
 from tests.serving_engine import Engine, server
 from tests.slurm_cluster import free_ports
@@ -209,6 +210,33 @@ def test_two_servers_of_a_node_by_hour_with_a_restart_and_one_that_vanishes(tmp_
     assert hour["busy_ms"] == 30 * 60_000, "from the sample before the one that shows requests"
     assert rest["busy_ms"] == 0
     assert rest["trouble"] == f"port {second}: [Errno 111] Connection refused"
+
+
+def test_what_was_served_just_after_a_full_hour_counts_if_the_job_ends_then(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    watched = Watched(tmp_path, [port])
+    with serving(port, engine := Engine("chat")):
+        for minutes in (20, 61):
+            engine.serve(100, output=10)
+            watched.sample(minutes)
+    watched.at(62)
+    watched.watch.stop()
+    assert [counts(event) for event in watched.events] == [{"chat": (100, 10)}, {"chat": (100, 10)}]
+
+
+def test_the_broker_reads_counts_in_which_secrets_are_hidden(tmp_path: Path) -> None:
+    """Two models whose names are secrets are one."""
+    mask = Mask(["2026-11-12T", "the-input_ms-of-all", "tokens_served", "llama-one-x", "llama-two-x"])
+    journal = AttemptJournal(ObjectFolder(tmp_path.as_uri()), None, Hand(), mask)
+    figures = {"input": 5, "cached": 1, "output": 2, "input_ms": 3, "output_ms": 4}
+    models = [{"model": name, **figures} for name in ("llama-one-x", "llama-two-x")]
+    until = to_text(NOON + timedelta(minutes=5))
+    journal.append("tokens_served", since=to_text(NOON), until=until, busy_ms=9, models=models, trouble="")
+    journal.append("notice_received", source="s", terminates_at=to_text(NOON))
+    served, notice = journal._entries
+    (model,) = TokensServed.model_validate(served).models
+    assert model == ServedModel(model="*" * 11, **{name: 2 * figure for name, figure in figures.items()})
+    assert NoticeReceived.model_validate(notice).terminates_at == NOON
 
 
 def test_a_port_of_another_program_is_left_out_and_said_once(tmp_path: Path) -> None:

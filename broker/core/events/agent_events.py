@@ -1,6 +1,7 @@
 """The entries of the agent's journal as events: what happens on the machine. The broker observes or decides all other
 events."""
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Literal, get_args
@@ -146,10 +147,12 @@ class ServedModel(Record):
     output_ms: Count = 0
 
 
-def _distinct(models: tuple[ServedModel, ...]) -> tuple[ServedModel, ...]:
-    if len({model.model for model in models}) < len(models):
-        raise ValueError("a model is named twice")
-    return models
+def _merge(models: tuple[ServedModel, ...]) -> tuple[ServedModel, ...]:
+    """One of each name: the agent may have masked or shortened several to the same one."""
+    sums: dict[str, Counter[str]] = {}
+    for model in models:
+        sums.setdefault(model.model, Counter()).update(model.model_dump(exclude={"model"}))
+    return tuple(ServedModel.model_validate({"model": name, **figures}) for name, figures in sums.items())
 
 
 class TokensServed(RecordOfKind):
@@ -160,7 +163,7 @@ class TokensServed(RecordOfKind):
     since: AwareDatetime
     until: AwareDatetime
     busy_ms: Count
-    models: Annotated[tuple[ServedModel, ...], Field(max_length=20), AfterValidator(_distinct)]
+    models: Annotated[tuple[ServedModel, ...], Field(max_length=20), AfterValidator(_merge)]
     trouble: str = ""
 
 
