@@ -61,8 +61,8 @@ def _nvml() -> Any:
 class Owned:
     """One offer for each kind of GPU and of MIG slice in this machine, and one for its CPUs.
 
-    The machine is one machine: `slots` is 1 on each offer, and several jobs may share it. Slices cost their share of
-    the memory of its cards; what is in no slice is a `SkippedRow`, and its owner's. Without a
+    The machine is one machine: `slots` is 1 on each offer, and several jobs may share it. Where any card is cut, cards
+    and slices cost their share of the memory of all; what is in no slice is a `SkippedRow`, and its owner's. Without a
     driver, or if NVML fails, only the CPU offer is returned, with a `SkippedRow` that has NVML's error.
     """
 
@@ -89,10 +89,11 @@ class Owned:
         cards = {gpu.index: card_share(gpu.accelerator)[0] for gpu in gpus}
         memory = sum(map(_memory, cards.values()), Fraction(0))
         parts = {card: _memory(card) / memory for card in cards.values()}
+        any_cut = any(gpu.uuid for gpu in gpus)
         all_linked = all(gpu.linked for gpu in gpus if not gpu.uuid)
         for (accelerator, is_slice), count in Counter((gpu.accelerator, bool(gpu.uuid)) for gpu in gpus).items():
             link = None if count == 1 or is_slice else Interconnect.NVLINK if all_linked else Interconnect.PCIE
-            yield self._offer(accelerator, count, link, parts[card_share(accelerator)[0]] if is_slice else None)
+            yield self._offer(accelerator, count, link, parts[card_share(accelerator)[0]] if any_cut else None)
         for index, card in cards.items():
             yield from self._stranded(card, [gpu for gpu in gpus if gpu.index == index], parts[card])
         yield self._offer(None, 0, None)
@@ -108,7 +109,7 @@ class Owned:
     def _offer(
         self, accelerator: str | None, count: int, interconnect: Interconnect | None, part: Fraction | None = None
     ) -> Offer:
-        """``part``: for slices, the part of the machine that their card is."""
+        """``part``: where any card is cut, the part of the machine that each card of these is."""
 
         def share(price: Money) -> Money:
             return price if part is None else part_price(_portion(price, part), accelerator) * count

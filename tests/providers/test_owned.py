@@ -189,16 +189,18 @@ H100 = "NVIDIA H100 80GB HBM3"
 def test_slices_are_offered_beside_whole_cards_and_what_is_in_none_is_its_owners() -> None:
     cut = Card(mig=True, slices=slices(H100, "1g.10gb", "1g.10gb", "3g.40gb"))
     offers, skipped = look(
-        FakeNvml([Card("NVIDIA A100-SXM4-80GB"), cut]), wear_per_hour="1.60", amortised_per_hour="3.20"
+        FakeNvml([Card("NVIDIA A100-SXM4-80GB"), Card("NVIDIA A100-SXM4-80GB"), cut]),
+        wear_per_hour="2.40",
+        amortised_per_hour="4.80",
     )
     assert {one.machine: (str(one.price), str(one.amortised), one.interconnect) for one in offers} == {
-        "A100-80GB:1": ("$1.60", "$3.20", None),
+        "A100-80GB:2": ("$1.60", "$3.20", Interconnect.NVLINK),
         "H100-1g.10gb:2": ("$0.20", "$0.40", None),
         "H100-3g.40gb:1": ("$0.40", "$0.80", None),
-        "cpu": ("$1.60", "$3.20", None),
+        "cpu": ("$2.40", "$4.80", None),
     }
     assert [(row.reason, row.detail) for row in skipped] == [
-        ("stranded_gpu", "1/4 of the memory of GPU 1 (H100) is in no slice: $0.40 an hour, its owner's")
+        ("stranded_gpu", "1/4 of the memory of GPU 2 (H100) is in no slice: $0.40 an hour, its owner's")
     ]
 
 
