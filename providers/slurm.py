@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -17,7 +18,7 @@ from typing import Annotated, ClassVar
 from pydantic import BeforeValidator
 
 from broker.core.errors import GiveUp, NoLogin, RetryLater, UnknownName
-from broker.core.market.accelerators import canonical, is_part, part_of, soft_part
+from broker.core.market.accelerators import MAX_PARTS, canonical, is_part, lookup, mig_profile, part_of, soft_part
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow, part_price
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
@@ -169,18 +170,22 @@ class SlurmProvider:
         yield self._offer(f"{cluster}:{partition}", "cpu", None, 0, free, float(smallest.cpus), memory)
 
     def _accelerator(self, kind: str) -> str:
-        """Raises `UnknownName`."""
-        try:
-            return canonical(kind)
-        except UnknownName:
-            return canonical(f"{self._settings.mig_card}-{kind}")
+        """Raises `UnknownName`. A profile is one of ``mig_card`` if its type may mean that card: A100 is two cards."""
+        if self._settings.mig_card and (cut := mig_profile(kind)):
+            with suppress(UnknownName):
+                card = lookup(self._settings.mig_card)
+                if not cut[0] or canonical(cut[0], card.memory_gib) == card.name:
+                    return canonical(f"{card.name}-{cut[1]}")
+        return canonical(kind)
 
     def _shard_offers(self, zone: str, accelerator: str, nodes: Sequence[SlurmNode]) -> Iterator[Offer]:
         """Each number of shards that is an equal part of a card. Slurm gives a job shards of one card alone."""
+        if is_part(accelerator):
+            return
         for shard, each in sorted({(node.shard, node.shards // len(node.room)) for node in nodes if node.room}):
             same = [node for node in nodes if (node.shard, node.shards) == (shard, each * len(node.room))]
             smallest = min(same, key=lambda node: node.cpus)
-            for number in (number for number in range(1, each) if each % number == 0):
+            for number in (number for number in range(1, each) if each % number == 0 and each // number <= MAX_PARTS):
                 free = sum(min(sum(room // number for room in node.room), node.free_cpus) for node in same)
                 part, name = number / smallest.shards, soft_part(part_of(accelerator, each // number))
                 cpus, memory = smallest.cpus * part, smallest.memory_mib / 1024 * part

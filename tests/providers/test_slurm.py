@@ -90,7 +90,20 @@ def test_shards_of_one_card_are_parts_that_software_shares(used: str, jobs: str,
     assert found["slurm/lab:gpu/shard:h100:2/H100-1of2-shared:1/owned"].cpus == pytest.approx(15.5)
 
 
-@pytest.mark.parametrize("gres", ["gpu:h100:2,shard:7", "gpu:h100:1,gpu:a100:1,shard:8", "shard:8"])
+def test_more_shards_than_parts_have_names_are_offered_as_larger_parts() -> None:
+    found = offers(SlurmAnswers(node("n1", gres="gpu:h100:1,shard:h100:80")))
+    parts = [
+        int(one.machine.split("1of")[1].split("-")[0])
+        for one in found.values()
+        if one.zone == "lab:gpu" and "shared" in one.machine
+    ]
+    assert sorted(parts) == [2, 4, 5, 8, 10, 16, 20, 40]
+
+
+@pytest.mark.parametrize(
+    "gres",
+    ["gpu:h100:2,shard:7", "gpu:h100:1,gpu:a100:1,shard:8", "shard:8", "gpu:h100_1g.10gb:7,shard:h100_1g.10gb:14"],
+)
 def test_shards_that_cannot_be_told_apart_by_card_are_not_offered(gres: str) -> None:
     found = offers(SlurmAnswers(node("n1", gres=gres)))
     assert not [one for one in found.values() if "shared" in one.machine]
@@ -106,6 +119,20 @@ def test_slices_are_offered_by_their_memory_and_never_cost_more_than_their_card(
     }
     assert "gpu:1g.10gb" in f"gpu:{found['H100-1g.10gb'].instance_type}"
     assert not [one for one in offers(SlurmAnswers(bare)).values() if one.accelerator], "of which card is unknown"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("a100_1g.10gb", "A100-80GB-1g.10gb"),
+        ("nvidia_a100-sxm4-40gb_1g.10gb", "A100-1g.10gb"),
+        ("a100_1g.5gb", "A100-1g.5gb"),
+        ("h100_1g.10gb", "H100-1g.10gb"),
+    ],
+)
+def test_a_slice_is_of_the_card_that_its_cluster_says_if_its_type_may_mean_it(kind: str, name: str) -> None:
+    found = offers(SlurmAnswers(node("n1", gres=f"gpu:{kind}:7")), SlurmProviderSettings(mig_card="A100-80GB"))
+    assert {one.accelerator for one in found.values()} == {name, None}
 
 
 def test_every_count_that_a_node_can_give_is_an_offer() -> None:

@@ -21,6 +21,8 @@ from broker.core.extras import load_packaged_toml
 _VENDOR_PREFIX = re.compile(r"^(nvidia|amd|intel|habana|google|aws|amazon|tesla|geforce|instinct)+(?=.)")
 _PUNCTUATION = re.compile(r"[\s_\-/().,]+")
 _PART = re.compile(r"(.+)-1of([2-9]|[1-5]\d|6[0-4])(-shared)?", re.IGNORECASE)
+MAX_PARTS = 64
+"""The most equal parts of a card that have a name."""
 _SHARED = "-shared"
 _LONGEST = 100  # letters of a name of a slice, as anybody may submit longer ones
 # ``H100-1g.10gb``, ``NVIDIA H100 80GB HBM3 MIG 1g.10gb+me``, ``nvidia.com/mig-1g.10gb.me``, Slurm's ``1g.10gb``.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from broker.core.errors import UnknownName
 from broker.core.market.accelerators import (
+    MAX_PARTS,
     accelerator_names,
     canonical,
     card_share,
@@ -28,7 +29,7 @@ _GIGABYTES = {"m": 1 / 1000, "g": 1.0, "t": 1000.0}
 _MINIMUM_PATTERN = re.compile(r"(?P<count>.*\d)\s*\+\s*", re.DOTALL)
 _DECIMAL = re.compile(r"\d{0,9}\.\d*[1-9]\d*")
 _ROUNDED = 0.0005  # 0.167 means a sixth: SkyPilot rounds shares to three decimals
-_MOST_PARTS, _LEAST = 64, 0.015
+_LEAST = 0.015
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ def _parts(card: str, share: float) -> list[str]:
         raise ValueError(
             f"no slice is {share:g} of the memory of {card}, which is cut into {shares}: write {whole}{part_advice}"
         )
-    number = min(int(1 / (share - _ROUNDED)), _MOST_PARTS) if share > _LEAST else 0
+    number = min(int(1 / (share - _ROUNDED)), MAX_PARTS) if share > _LEAST else 0
     if number < 2:
         raise ValueError(f"{share:g} of a card cannot be requested: write {whole}, or a share from 0.016 to 0.5")
     return [*larger, *(f"{card}-1of{parts}" for parts in range(number, 1, -1))]
