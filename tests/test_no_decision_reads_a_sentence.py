@@ -23,7 +23,7 @@ ALLOWED = {
     # Whether it was logged already: the same error is logged once.
     ("broker/app/market/watches.py", "last_error != str(error)"),
     ("broker/reconciler/controllers/enforcement.py", "self._trouble != str(error)"),
-    ("broker/reconciler/worklist.py", "self._told.get(job.job_id) != job.because"),
+    ("broker/reconciler/worklist.py", "self._logged_reasons.get(job.job_id) != job.because"),
     # Messages of external programs or libraries that have no code.
     ("providers/azure/errors.py", "'CERTIFICATE_VERIFY_FAILED' in str(error)"),
     ("providers/azure/errors.py", "str(error).partition('To mitigate this issue')"),
