@@ -8,9 +8,10 @@ A month's attempts of one job name of one owner are judged together, as only tho
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from math import ceil
 
 from broker.core.job.jobs import Workload
-from broker.core.market.accelerators import Accelerator, accelerator_names, is_part, lookup, slices
+from broker.core.market.accelerators import Accelerator, accelerator_names, is_part, lookup, relative_throughput, slices
 from broker.core.market.offers import BOUGHT, CapacityType
 from broker.core.market.price_basis import PriceBasis
 from broker.core.values.figures import plural
@@ -129,7 +130,7 @@ def _size_advice(
         about,
         spent - Money(micros),
         f"used {memory:.0f} of {card.memory_gib:.0f} GiB of the {name} at {busy:.0%} in {hours_text(_time(own))} "
-        f"GPU-hours, {spent.rounded()}: a {smaller} at {price.per_gpu_hour.rounded()} per GPU-hour would do{longer}, "
+        f"GPU-hours, {spent.rounded()}: one {smaller} at {price.per_gpu_hour.rounded()} per GPU-hour would do{longer}, "
         f"{Money(micros).rounded()} ({price.origin})",
         f"run a short job on {smaller} and compare the cost of its work, then request `accelerators: {smaller}`",
     )
@@ -146,39 +147,54 @@ def _sharing_advice(by_subject: Mapping[str, Sequence[MeasuredAttempt]]) -> Iter
     for (team, name), jobs in groups.items():
         card = lookup(name)
         needs = {
-            about: (max(run.use["gpu_memory"].peak for run in runs) / card.memory_gib, mean_use(runs, "gpu"))
+            about: (max(run.use["gpu_memory"].peak for run in runs), mean_use(runs, "gpu"))
             for about, runs in jobs.items()
         }
-        small = {about: need for about, need in needs.items() if max(need) <= _HEADROOM / 2}
-        cards = _pack(small.values())
-        if len(cards) == len(small):
+        choices = []
+        for part, number, memory, compute in _parts(card):
+            small = [
+                about
+                for about, need in needs.items()
+                if need[0] <= _HEADROOM * memory and need[1] <= _HEADROOM * compute
+            ]
+            most, saved = _side_by_side([run for about in small for run in jobs[about]], number)
+            choices.append((saved, most, number, part, sorted(small)))
+        saved, most, number, part, small = max(choices, key=lambda choice: choice[0], default=(0, 0, 1, "", []))
+        if not saved:
             continue
         runs = [run for about in small for run in jobs[about]]
-        memory = max(need for need, _ in small.values()) * card.memory_gib
-        slice_name = next((part for part, _ in slices(name) if lookup(part).memory_gib * _HEADROOM >= memory), "")
         yield advise(
             AdviceKind.SHARE_CARDS,
             f"{team or NOBODY}: {name}",
-            _cost(runs).scaled(1 - len(cards) / len(small)),
-            f"{len(small)} jobs would fit on {plural(len(cards), 'card')} at a time: {', '.join(sorted(small))} used at"
-            f" most {memory:.0f} of {card.memory_gib:.0f} GiB and {max(busy for _, busy in small.values()):.0%} of a"
-            f" {name} each",
-            f"cut some cards, and request `accelerators: {slice_name}`"
-            if slice_name
-            else f"where Slurm has shards, request `accelerators: {name}:0.5` with `sharing: soft`",
+            _cost(runs).scaled(saved / _time(runs)),
+            f"{most} jobs would fit on {plural(ceil(most / number), 'card')} at a time: {', '.join(small)} used at most"
+            f" {max(needs[about][0] for about in small):.0f} of {card.memory_gib:.0f} GiB and"
+            f" {max(needs[about][1] for about in small):.0%} of one {name} each",
+            f"cut some cards, and request `accelerators: {part}`"
+            if is_part(part)
+            else f"where Slurm has shards, request `accelerators: {part}` with `sharing: soft`",
         )
 
 
-def _pack(needs: Iterable[tuple[float, float]]) -> list[list[float]]:
-    """The cards on which these shares of memory and of time fit, largest memory first: the sums of each card."""
-    cards: list[list[float]] = []
-    for memory, busy in sorted(needs, reverse=True):
-        room = next((card for card in cards if max(card[0] + memory, card[1] + busy) <= _HEADROOM), None)
-        if room is None:
-            cards.append([memory, busy])
-        else:
-            room[:] = room[0] + memory, room[1] + busy
-    return cards
+def _parts(card: Accelerator) -> list[tuple[str, int, float, float]]:
+    """Its slices, else a half that software shares: the request, how many of one card, GiB, and share of compute."""
+    parts = [
+        (name, int(1 / max(float(memory), compute) + 0.001), lookup(name).memory_gib, compute)
+        for name, memory in slices(card.name)
+        if (compute := relative_throughput(name, card.name))
+    ]
+    return parts or [(f"{card.name}:0.5", 2, card.memory_gib / 2, 0.5)]
+
+
+def _side_by_side(runs: Iterable[MeasuredAttempt], number: int) -> tuple[int, int]:
+    """The most runs on one card each that ran at a time, and the milliseconds of cards that they would have left free
+    with ``number`` on a card."""
+    most = running = saved = last = 0
+    for at, change in sorted(edge for run in runs for edge in ((run.begin, 1), (run.begin + run.time, -1))):
+        saved += (running - ceil(running / number)) * (at - last)
+        running, last = running + change, at
+        most = max(most, running)
+    return most, saved
 
 
 def _slowdown(card: Accelerator, other: Accelerator, busy: float, workload: str) -> float | None:

@@ -26,7 +26,7 @@ class MeasuredAttempt:
     """The accelerators of an attempt in a time: ``time`` in milliseconds of accelerators, ``price`` (USD an hour of one
     of them, None: unknown), ``use`` of the first machine. ``job``: the name of its job; ``gpus``: how many it had.
     ``may_use_spot``: no guardrail forbids it; ``checkpoint_gap``: the mean time between its checkpoints, None with
-    fewer than three."""
+    fewer than three. ``begin``: in that time, milliseconds since 1970."""
 
     job_id: str
     attempt: int
@@ -42,6 +42,7 @@ class MeasuredAttempt:
     may_use_spot: bool = False
     checkpoint_gap: timedelta | None = None
     gpus: int = 1
+    begin: int = 0
     use: ResourceUse = field(default_factory=dict)
 
     @property

@@ -151,14 +151,14 @@ def gpu_attempts(
     query = (
         select(
             row.job_id, row.attempt, JobRow.name, row.accelerator, row.capacity_type, time, row.micros, row.count,
-            row.nodes, *columns,
+            row.nodes, row.since, *columns,
         )
         .select_from(outerjoin(row, JobRow, JobRow.id == row.job_id))
         .where(*_real_machines(team), row.until >= left, row.since < right, row.accelerator.is_not(None), row.count > 0)
     )  # fmt: skip
     uses, saved = _resource_use(connection, left, right), _checkpoint_gaps(connection, left, right)
     attempts = []
-    for job_id, attempt, name, accelerator, kind, used, micros, count, nodes, *tags in connection.execute(query):
+    for job_id, attempt, name, accelerator, kind, used, micros, count, nodes, since, *tags in connection.execute(query):
         user, owner_team, project, workload, environment = tags
         rented = RentedHours(user, owner_team, project, workload, environment, simulated=False)
         measured = MeasuredAttempt(
@@ -175,6 +175,7 @@ def gpu_attempts(
             CapacityType(kind),
             checkpoint_gap=saved.get((job_id, attempt)),
             gpus=count * nodes,
+            begin=max(since, left) // _MILLI,
             use=uses.get((job_id, attempt), {}),
         )
         attempts.append((measured, rented))

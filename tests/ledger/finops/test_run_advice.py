@@ -56,7 +56,7 @@ def test_a_card_larger_than_the_work() -> None:
     slowdown = 0.31 * 989 / 121
     assert (said.kind, said.about) == (AdviceKind.RIGHT_SIZE, "nlp / llm: train")
     assert float(said.cost.dollars) == pytest.approx(300 - 70 * slowdown, abs=0.2)
-    assert said.because.startswith("used 9 of 80 GiB of the H100 at 31% in 100.0 GPU-hours, $300.00: a L4 at $0.70")
+    assert said.because.startswith("used 9 of 80 GiB of the H100 at 31% in 100.0 GPU-hours, $300.00: one L4 at $0.70")
     assert f"in about {slowdown:.1f} times the time, $177.46" in said.because
     assert not told(ran(gpu=31.0, gpu_memory=60.0)), "it needs the memory"
     assert not told(ran(gpu=31.0, gpu_memory=9.0, capacity_type=CapacityType.OWNED)), "it is paid anyhow"
@@ -70,8 +70,14 @@ def test_small_jobs_on_held_cards_would_fit_on_fewer() -> None:
     (said,) = told(*jobs, large)
     assert (said.kind, said.about, said.cost) == (AdviceKind.SHARE_CARDS, "nlp: H100", Money.usd("1200"))
     assert "6 jobs would fit on 2 cards at a time: nlp / llm: job0, nlp / llm: job1," in said.because
-    assert said.because.endswith("used at most 9 of 80 GiB and 25% of a H100 each")
-    assert "`accelerators: H100-1g.10gb`" in said.do
+    assert said.because.endswith("used at most 9 of 80 GiB and 25% of one H100 each")
+    assert "`accelerators: H100-2g.20gb`" in said.do, "a slice of 1g has a seventh of the compute"
+    (idler,) = told(*(replace(job, use=ran(**held | {"gpu": 12.0}).use) for job in jobs))
+    assert ("6 jobs would fit on 1 card " in idler.because, "`accelerators: H100-1g.10gb`" in idler.do) == (True, True)
+    again = [replace(job, job="job", begin=number % 3 * 50 * HOUR) for number, job in enumerate(jobs)]
+    (said,) = told(*again)
+    assert said.because.startswith("4 jobs would fit on 2 cards at a time: nlp / llm: job used"), "two begin, then two"
+    assert said.cost == Money.usd("900"), "of 2, 4, 4, and 2 cards, one, two, two, and one in 50 hours each"
     on_l4 = [replace(job, accelerator="L4") for job in jobs]
     (small,) = told(*on_l4)
     assert "`accelerators: L4:0.5` with `sharing: soft`" in small.do
@@ -80,6 +86,7 @@ def test_small_jobs_on_held_cards_would_fit_on_fewer() -> None:
         [replace(job, gpus=8) for job in jobs],
         [replace(job, accelerator="H100-3g.40gb") for job in jobs],
         [ran(number, job=f"job{number}", **held | {"gpu": 60.0}) for number in range(6)],
+        [replace(job, begin=number * 100 * HOUR) for number, job in enumerate(jobs)],  # one after the other
         jobs[:1],
     ):
         assert not told(*apart)
