@@ -12,6 +12,7 @@ from broker.core.values.units import print_duration
 
 _KINDS = ("Job", "CronJob", "Pod")
 _GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "nvidia.com/gpu.shared")
+_SLICE = "nvidia.com/mig-"
 _MODELS = (
     "nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator",
     "gpu.nvidia.com/class", "gpu.nvidia.com/model", "accelerator", "karpenter.k8s.aws/instance-gpu-name",
@@ -128,14 +129,17 @@ def _convert_machine(container: Mapping[str, Any], pod: Mapping[str, Any], conve
     instance = next((str(selector.pop(key)) for key in _INSTANCE if key in selector), None)
     if "nvidia.com/gpu.shared" in limits:
         conversion.lose_share(f"nvidia.com/gpu.shared: {limits['nvidia.com/gpu.shared']}")
-    for name in _GPU_RESOURCES:
-        if count := conversion.whole_cards(_amount(asked := limits.pop(name, 0)), f"{name}: {asked}"):
-            model = next((str(selector.pop(key)) for key in _MODELS if key in selector), None)
-            if instance is None or model is not None:
-                conversion.gpus(count, model, f"{name}: {count}", name.partition(".")[0])
-    for name in [name for name in limits if name.startswith("nvidia.com/mig-")]:
-        count = int(_amount(asked := limits.pop(name)))
-        conversion.gpus(count, name.removeprefix("nvidia.com/mig-"), f"{name}: {asked}")
+    names = [name for name in limits if name in _GPU_RESOURCES or name.startswith(_SLICE)]
+    gpus = [(name, amount) for name in names if _amount(amount := limits.pop(name))]
+    for name, amount in gpus[:1]:
+        count = conversion.whole_cards(_amount(amount), f"{name}: {amount}")
+        model = next((str(selector.pop(key)) for key in _MODELS if key in selector), None)
+        if name.startswith(_SLICE):
+            profile = name.removeprefix(_SLICE)
+            model = profile if model is None else model if profile in model else f"{model}-{profile}"
+        if instance is None or model is not None:
+            conversion.gpus(count, model, f"{name}: {count}", name.partition(".")[0])
+    conversion.lose(*(f"{name}: {amount}: a job has GPUs of one kind" for name, amount in gpus[1:]))
     if instance is not None:
         conversion.resource("instance_type", instance)
     if (cpus := limits.pop("cpu", None)) is not None:

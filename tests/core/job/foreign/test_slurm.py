@@ -113,6 +113,8 @@ def test_a_malformed_directive_is_named(line: str, says: str) -> None:
         convert(f"#!/bin/bash\n#SBATCH {line}\ntrue\n", "a.sh")
 
 
+SLICES = "nvidia.com/gpu: 0, nvidia.com/mig-2g.20gb: 0, nvidia.com/mig-1g.10gb: 1, nvidia.com/mig-3g.40gb: 1"
+PRODUCT = "nodeSelector: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB}"
 JOB = "apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {containers: [{image: i, command: [a]"
 
 
@@ -140,6 +142,11 @@ def test_a_part_of_a_card_becomes_no_whole_one_silently(text: str, machine: str)
         ("#!/bin/sh\n#SBATCH --gpus-per-node=a100_3g.20gb:2\ntrue\n", "A100-3g.20gb:1", "`num_nodes: 2` starts more"),
         ("type: task\ncommands: [a]\nresources: {gpu: {name: h100-mig-2g.20gb}}\n", "H100-2g.20gb:1", ""),
         (JOB + ", resources: {limits: {nvidia.com/mig-1g.10gb: 1}}}]}}}\n", "1g.10gb:1", ""),
+        (
+            JOB + f", resources: {{limits: {{{SLICES}}}}}}}], {PRODUCT}}}}}}}\n",
+            "A100-80GB-1g.10gb:1",
+            "mig-3g.40gb: 1: a",
+        ),
     ],
 )
 def test_a_slice_stays_a_slice(text: str, machine: str, lost: str) -> None:
