@@ -200,7 +200,7 @@ def _suggest_part(text: str) -> str:
         return ""
     part = Fraction(int(match["top"]), int(match["bottom"]))
     name = f"{card.name}-1of{part.denominator}"
-    return card.name if part == 1 else name if part.numerator == 1 and _PART.fullmatch(name) else ""
+    return card.name if part == 1 else name if part.numerator == 1 and _find(name) else ""
 
 
 def nearest(name: str, names: Iterable[str], limit: int = 4) -> list[str]:

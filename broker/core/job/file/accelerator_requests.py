@@ -16,6 +16,7 @@ from broker.core.market.accelerators import (
     is_part,
     lookup,
     mig_profile,
+    part_of,
     slices,
     soft_part,
 )
@@ -110,12 +111,14 @@ def _parse_counted(key: str, count: object) -> list[AcceleratorRequest]:
 def _requests(name: str, count: object) -> list[AcceleratorRequest]:
     """The alternatives that a name with a number means: one, or each part of a card that is large enough."""
     text = str(count)
-    if minimum := _MINIMUM_PATTERN.fullmatch(text):
-        return [AcceleratorRequest(canonical_accelerator(name), parse_accelerators(minimum["count"]), at_least=True)]
+    minimum = _MINIMUM_PATTERN.fullmatch(text)
+    number = minimum["count"] if minimum else count
     if (cut := mig_profile(name)) and (profiles := [canonical_accelerator(name)] if cut[0] else cut_cards(cut[1])):
-        if parse_accelerators(count) > 1:
-            raise ValueError(f"a program sees one MIG slice: write `{profiles[0]}:1` and `num_nodes: {text}`")
+        if parse_accelerators(number) > 1:
+            raise ValueError(f"a program sees one MIG slice: write `{profiles[0]}:1` and `num_nodes: {number}`")
         return [AcceleratorRequest(profile) for profile in profiles]
+    if minimum:
+        return [AcceleratorRequest(canonical_accelerator(name), parse_accelerators(number), at_least=True)]
     if _DECIMAL.fullmatch(text):
         return [AcceleratorRequest(part) for part in _parts(canonical_accelerator(name), float(text))]
     if text == "0":
@@ -144,7 +147,10 @@ def _parts(card: str, share: float) -> list[str]:
     number = min(int(1 / (share - _ROUNDED)), MAX_PARTS) if share > _LEAST else 0
     if number < 2:
         raise ValueError(f"{share:g} of a card cannot be requested: write {whole}, or a share from 0.016 to 0.5")
-    return [*larger, *(f"{card}-1of{parts}" for parts in range(number, 1, -1))]
+    try:
+        return [*larger, *(part_of(card, parts) for parts in range(number, 1, -1))]
+    except UnknownName:
+        raise ValueError(f"{card} is never cut: write {whole}") from None
 
 
 def with_shared(accelerators: Accelerators) -> Accelerators:

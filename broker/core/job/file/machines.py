@@ -7,7 +7,7 @@ from broker.core.errors import Problem
 from broker.core.job.file.accelerator_requests import AcceleratorRequest, Accelerators, with_shared
 from broker.core.job.file.schema import MachineSection, Resources
 from broker.core.job.jobs import MachineRequest
-from broker.core.market.accelerators import card_share
+from broker.core.market.accelerators import card_share, is_shared
 from broker.core.market.offers import CapacityType
 from broker.core.values.provider_names import provider_name
 from broker.core.values.units import print_minimum
@@ -85,8 +85,13 @@ class _MachineConverter:
         if _has_two_places(fields) and not self.problems:
             self.found(path, "`infra` cannot be combined with `cloud`, `region` or `zone` outside the list")
         accelerators: Accelerators | None = fields.get("accelerators")
+        requests = accelerators.requests if accelerators else ()
+        shared = next((request.name for request in requests if is_shared(request.name)), "")
         if fields.get("sharing"):
             accelerators = self._sharing(accelerators, fields, path)
+        elif shared:
+            message = f"nothing keeps programs on a card apart in `{shared}`: add `sharing: soft`"
+            self.found((*path, "accelerators"), message)
         return tuple(
             MachineRequest(
                 accelerator=request.name or None,
@@ -164,6 +169,7 @@ def _print_machine(request: MachineRequest) -> dict[str, Any]:
     use_spot = {SPOT: True, NOT_SPOT: False}.get(request.capacity_types)
     fields = {
         "accelerators": request.machine if request.accelerator else None,
+        "sharing": "soft" if is_shared(request.accelerator) else None,
         "cpus": request.cpus and print_minimum(request.cpus),
         "memory": request.memory_gib and print_minimum(request.memory_gib),
         "infra": request.infra,
