@@ -182,7 +182,7 @@ class Attempt:
         spec, store, scratch = self._spec, self._store, self._scratch
         journal = attempt_path(self._number, "journal.json") if self._rank == 0 else None
         self._journal = AttemptJournal(store, journal, self._clock, self._mask)
-        self._journal.append("claimed", host=self._own.host)
+        self._journal.append("claimed", host=self._own.host, knows_standbys=True)
         self._context = RankContext(store, spec, self._rank, scratch, self._journal, self._mask)
         self._mailbox = NodeMailbox(
             self._context,

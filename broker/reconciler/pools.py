@@ -6,7 +6,7 @@ again.
 """
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from broker.core.events.lifecycle import rests_since_start
 from broker.core.events.outcomes import Cause
@@ -14,6 +14,8 @@ from broker.core.events.views import JobView, PoolRest
 from broker.core.events.wait_reasons import AttemptStopped
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason, Rejection
+
+_FIRST_PAUSE = timedelta(minutes=5)
 
 # Reasons that may cease to apply with time, after another launch or under another policy.
 _TEMPORARY = frozenset(
@@ -41,6 +43,18 @@ def avoided_pools(view: JobView, now: datetime) -> dict[str, tuple[Reason, str]]
         for rest in view.rests
         if rest.banned or abs(now - rest.since) < rest.until - rest.since
     }
+
+
+def may_stand_by(view: JobView, now: datetime) -> bool:
+    """Whether a standby may begin beside the open attempt: its agent must know of such, and after each one that ended
+    before its turn the job waits twice as long. True without an open attempt."""
+    latest = view.latest
+    if latest is None or latest.state.final:
+        return True
+    if latest.claimed_at is not None and not latest.knows_standbys:
+        return False
+    ends = [attempt.ended_at for attempt in view.attempts if attempt.number > latest.number and attempt.ended_at]
+    return not ends or now - max(ends) >= _FIRST_PAUSE * 2 ** len(ends)
 
 
 def untried_first(placements: Collection[Placement], view: JobView) -> tuple[Placement, ...]:

@@ -5,6 +5,7 @@ the last durable checkpoint of an attempt that did not finish is lost and does n
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
@@ -59,8 +60,13 @@ def machine_time(attempt: AttemptView, now: datetime) -> timedelta:
 
 
 def billed_time(view: JobView, now: datetime) -> timedelta:
-    """Machine time over all attempts: what ``max_duration`` limits."""
-    return sum((machine_time(attempt, now) for attempt in view.attempts), timedelta(0))
+    """Machine time over all attempts, without that of standbys before their turn: what ``max_duration`` limits."""
+    carriers = (
+        replace(a, up_since=max(a.up_since, a.handed_at)) if a.up_since and a.handed_at else a
+        for a in view.attempts
+        if a.standby_until is None
+    )
+    return sum((machine_time(attempt, now) for attempt in carriers), timedelta(0))
 
 
 def lost_by_stop(view: JobView, now: datetime) -> timedelta:

@@ -179,8 +179,10 @@ class StageMailbox:
         journal = (*node.journal, *(Dated(now, body) for body in bodies))
         self.nodes[key] = replace(node, journal=journal, heartbeat_at=now)
 
-    def starts(self, key: str, restored: str | None = None) -> None:
-        self.says(key, Claimed(host="node"), Restored(checkpoint=restored), CommandStarted())
+    def starts(self, key: str, restored: str | None = None, *, knows_standbys: bool = True) -> None:
+        self.says(
+            key, Claimed(host="node", knows_standbys=knows_standbys), Restored(checkpoint=restored), CommandStarted()
+        )
 
     def exits(self, key: str, cause: Cause, status: int | None = None) -> None:
         node = self.nodes.get(key, NodeState())

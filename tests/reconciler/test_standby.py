@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ from broker.core.ports import PolicyDefaults
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Movement
+from broker.reconciler.controllers.placement import Plans
 from broker.reconciler.controllers.strategy_advice import Moving, Strategist
+from broker.reconciler.progress import billed_time, machine_time
 from broker.store import open_store
 from tests.empty_store import empty_store
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, settled_and_closed
@@ -33,14 +36,15 @@ class Wish:
     """A strategy that wants the spot machine beside the present one, as long as the test says so."""
 
     def __init__(self, pool: str) -> None:
-        self.pool, self.asked, self.on = pool, 0, True
+        self.pool, self.asked, self.on, self.stops = pool, 0, True, False
 
-    def moves(self, view: JobView, plans: object, now: datetime) -> MovesElsewhere | None:
+    def moves(self, view: JobView, plans: Plans, now: datetime) -> MovesElsewhere | None:
         self.asked += 1
         assert view.latest is not None
         if not self.on or view.latest.placement.offer.pool == self.pool:
             return None
-        return MovesElsewhere(advantage=MoveAdvantage.STRATEGY, to=CapacityType.SPOT, pool=self.pool, beside=True)
+        beside = plans.overlap or not self.stops
+        return MovesElsewhere(advantage=MoveAdvantage.STRATEGY, to=CapacityType.SPOT, pool=self.pool, beside=beside)
 
     def forget(self, job_id: str) -> None:
         """Nothing is remembered."""
@@ -50,14 +54,17 @@ def allowing(*, overlap: bool) -> OpenPolicy:
     return OpenPolicy(defaults=PolicyDefaults(grants_cash=True, hold_quantile=100.0, overlap=overlap))
 
 
-def at_work(stage: Stage, hold: str = "20", job: Mapping[str, Any] | None = None) -> Wish:
+def at_work(
+    stage: Stage, hold: str = "20", job: Mapping[str, Any] | None = None, *, start: int = 0, knows_standbys: bool = True
+) -> Wish:
     """On-demand capacity at $3 has worked for ten minutes; spot capacity at $1 appears, and the strategy wants it."""
     spot, steady = stage.offers
     stage.offers = [steady]
     made = Job(name="j", run="x", work=Work(duration=timedelta(hours=2)), max_cost=Money.usd(hold), **(job or {}))
     stage.submit(made, hold=hold, hours=6)
     stage.pass_time()
-    stage.mailbox.starts(OLD)
+    stage.pass_time(MINUTE, times=start)
+    stage.mailbox.starts(OLD, knows_standbys=knows_standbys)
     stage.pass_time(MINUTE, times=10)
     assert stage.view.state is JobState.RUNNING
     stage.offers = [spot, steady]
@@ -197,8 +204,47 @@ def test_a_new_machine_that_is_not_ready_in_time_is_dropped(stage: Stage, wish: 
     assert stage.attempt(2).gone
     assert stage.attempt(1).stop_requested is None
     assert stage.mailbox.leases[NEW][-1].standby, "it never fences the one that works"
+    assert stage.attempt(2).up_since is not None
+    now = stage.clock.now()
+    assert billed_time(stage.view, now) == machine_time(stage.attempt(1), now)
     finished(stage, OLD)
     billed_by_hand(stage)
+
+
+def test_a_job_that_needed_longer_to_start_is_given_twice_that_time(stage: Stage) -> None:
+    at_work(stage, start=12)
+    booting(stage)
+    stage.pass_time(MINUTE, times=20)
+    assert stage.view.standby is not None
+    stage.pass_time(MINUTE, times=8)
+    assert stage.attempt(2).cause is Cause.NOT_NEEDED
+
+
+def test_a_standby_that_was_dropped_is_followed_by_another_only_after_longer_and_longer_pauses(
+    stage: Stage, wish: Wish
+) -> None:
+    stage.pass_time(MINUTE, times=65)
+    pauses = [
+        (later.requested_at - earlier.ended_at) // MINUTE
+        for earlier, later in pairwise(stage.view.attempts[1:])
+        if earlier.cause is Cause.NOT_NEEDED and earlier.ended_at
+    ]
+    assert pauses == [10, 20]
+
+
+def test_no_standby_begins_beside_an_agent_that_would_take_it_for_its_successor(stage: Stage) -> None:
+    at_work(stage, knows_standbys=False)
+    stage.pass_time(MINUTE, times=3)
+    assert stage.engine.submitted == [OLD]
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_refused_standby_leaves_the_ordinary_move(stage: Stage, stops: bool) -> None:
+    wish = at_work(stage, "1.2")
+    wish.stops = stops
+    stage.pass_time(MINUTE, times=2)
+    assert stage.engine.submitted == [OLD]
+    assert stage.attempt(1).stop_requested is (Cause.MOVED if stops else None)
 
 
 def test_an_old_machine_that_dies_while_the_new_one_boots_is_replaced_by_it(stage: Stage, wish: Wish) -> None:

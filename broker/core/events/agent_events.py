@@ -12,10 +12,12 @@ from broker.core.records import Record, RecordOfKind
 
 
 class Claimed(RecordOfKind):
-    """An agent on the machine claimed the attempt: this one machine runs it, and no other."""
+    """An agent on the machine claimed the attempt: this one machine runs it, and no other. ``knows_standbys``: unlike
+    an earlier version, it goes on while a later attempt stands by."""
 
     kind: Literal["claimed"] = "claimed"
     host: str = ""
+    knows_standbys: bool = False
 
 
 class StandsBy(RecordOfKind):

@@ -128,7 +128,12 @@ def advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
 def _apply_agent_event(attempt: AttemptView, body: ev.EventBody, at: datetime) -> AttemptView:
     match body:
         case Claimed():
-            return replace(attempt, claimed_at=at, state=_later_state(attempt, AttemptState.STARTING))
+            return replace(
+                attempt,
+                claimed_at=at,
+                knows_standbys=body.knows_standbys,
+                state=_later_state(attempt, AttemptState.STARTING),
+            )
         case StandsBy():
             return replace(attempt, ready_at=at)
         case Restored():

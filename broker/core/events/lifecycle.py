@@ -394,7 +394,7 @@ def _hand_over(view: JobView, standby: AttemptView, event: Event) -> JobView:
     _require(event, standby is view.standby, "it does not stand by")
     _require(event, view.latest is None or view.latest.state.final, "the attempt before it has not ended")
     _require(event, not view.state.final, f"the job already {view.state.value}")
-    after = replace(standby, standby_until=None)
+    after = replace(standby, standby_until=None, handed_at=event.at)
     attempts = tuple(after if attempt is standby else attempt for attempt in view.attempts)
     return replace(view, attempts=attempts, state=JobState.LAUNCHING, waiting=None)
 

@@ -42,9 +42,11 @@ class AttemptView:
     launched_at: datetime | None = None
     standby_until: datetime | None = None  # it stands by, and is dropped then; None: it carries, or carried, the job
     ready_at: datetime | None = None  # when its machine was prepared to take over
+    handed_at: datetime | None = None  # when it took over
     queued_at: datetime | None = None  # when it was first seen waiting in its engine's queue
     up_since: datetime | None = None
     claimed_at: datetime | None = None
+    knows_standbys: bool = False  # its agent goes on to work while another attempt stands by
     running_at: datetime | None = None
     notice_at: datetime | None = None
     stop_requested: Cause | None = None

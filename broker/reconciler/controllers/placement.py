@@ -34,12 +34,12 @@ from broker.reconciler.controller import (
     TryLater,
     note_wait,
 )
-from broker.reconciler.pools import avoided_pools, permanent_refusal, untried_first
+from broker.reconciler.pools import avoided_pools, may_stand_by, permanent_refusal, untried_first
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.store.store import Store, append_if, writing_if
 
 _LONGEST_BOOT = 2
-"""A standby that is not ready after this multiple of the expected start-up is dropped."""
+"""A standby that is not ready after this multiple of the expected start, or of the job's last one, is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class PlacementAdvice:
 class Plans:
     """The plans possible now: ``in_time`` meets the deadline, ``anyhow`` ignores it; both are the same without a
     deadline. ``facts``: the inputs of the policies. ``over`` makes a plan over other offers. ``overlap``: whether the
-    policies allow two machines while the job moves.
+    job may have two machines now while it moves.
     """
 
     market: PlanInputs
@@ -217,10 +217,14 @@ class PlacementController(Controller):
         """
         policy, number = self.policy(), view.attempt_count + 1
         placements = tuple(p for p in plans.anyhow.placements if p.offer.pool == move.pool)
-        is_working = view.latest is not None and view.latest.state is AttemptState.RUNNING
-        if not placements or not is_working or not policy.defaults.overlap:
+        latest = view.latest
+        if latest is None or latest.running_at is None or latest.state is not AttemptState.RUNNING:
             return False
-        until = now + _LONGEST_BOOT * plans.market.conditions.start_up
+        if not placements or not plans.overlap or not policy.defaults.overlap:
+            return False
+        began = latest.up_since if latest.queued_at is not None else None
+        last_start = (latest.ready_at or latest.running_at) - (began or latest.requested_at)
+        until = now + _LONGEST_BOOT * max(plans.market.conditions.start_up, last_start)
         plan = replace(plans.anyhow, placements=placements)
 
         def request(placement: Placement) -> ev.LaunchRequested:
@@ -290,7 +294,7 @@ class PlacementController(Controller):
         anyhow = in_time
         if Reason.MISSES_DEADLINE in in_time.reasons():
             anyhow = plan(view.job.model_copy(update={"deadline": None}))
-        overlap = policy.defaults.overlap
+        overlap = policy.defaults.overlap and may_stand_by(view, now)
         return Plans(market, in_time, anyhow, facts, lambda offers: plan(view.job, offers), overlap)
 
 

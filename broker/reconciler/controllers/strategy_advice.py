@@ -370,12 +370,14 @@ class Moving(Controller):
         try:
             plans = self._plans(view, now)
             reason = self._strategist.moves(view, plans, now)
+            if reason is not None and reason.beside:
+                if self._stand_by(view, plans, reason, now):
+                    return DecideAnew()
+                reason = self._strategist.moves(view, replace(plans, overlap=False), now)
         finally:
             self._rests_until = self._seconds() + self._rest * (self._seconds() - began)
-        if reason is None:
+        if reason is None or reason.beside:
             return AtRest()
-        if reason.beside:
-            return DecideAnew() if self._stand_by(view, plans, reason, now) else AtRest()
         stop = ev.StopRequested(cause=Cause.MOVED, by="the strategy", reason=reason)
         append_if(self._journal, view, [(attempt.number, stop)], now)
         return DecideAnew()
