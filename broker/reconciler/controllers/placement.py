@@ -192,7 +192,6 @@ class PlacementController(Controller):
                 return False
             judged = judge_start(tx, view, replace(plans.anyhow, placements=there), policy, now, leaving=ids)
             if not judged.admission.may_launch or not is_still_free(there[0], plans.market.offers, judged.live):
-                self.refused(view)
                 return False
             tx.record(judged.record)
             tx.post(judged.hold)
