@@ -38,9 +38,9 @@ _RESERVED = LedgerEntryRow.capacity_type == CapacityType.RESERVED.value
 IN_ADVANCE = case(
     (and_(LedgerEntryRow.attempt.is_(None), _RESERVED, LedgerEntryRow.money == MoneyKind.CASH.value), 1), else_=0
 )
-# After these outcomes the job does not repeat its work: it is done, or no longer wanted.
+# After these outcomes the job does not repeat its work: it is done, no longer wanted, or another attempt does it.
 _OVER = (Next.SUCCEED, Next.CANCEL)
-_NOT_REPEATED = tuple(cause for cause, outcome in OUTCOMES.items() if outcome.next in _OVER)
+_NOT_REPEATED = (*(cause for cause, outcome in OUTCOMES.items() if outcome.next in _OVER), Cause.NOT_NEEDED)
 
 
 @dataclass(slots=True)

@@ -99,12 +99,13 @@ def test_lost_work_is_waste_with_its_hours_and_advice(broker: Broker) -> None:
     assert (brought.then, brought.now) == (Money.usd("30"), Money.ZERO)
 
 
-def test_an_attempt_that_ended_well_lost_nothing(broker: Broker) -> None:
+@pytest.mark.parametrize("cause", [Cause.COMPLETED, Cause.NOT_NEEDED])
+def test_an_attempt_that_ended_well_or_stood_by_lost_nothing(broker: Broker, cause: Cause) -> None:
     begins = SEPTEMBER + DAY
     job_id = started(broker.store, 1, begins)
     with broker.store.writing() as tx:
         done = begins + 4 * HOUR
-        tx.append(job_id, [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=done))], done)
+        tx.append(job_id, [(1, ev.AttemptEnded(cause=cause)), (1, ev.MachineGone(gone_at=done))], done)
         tx.post(spent(1, "40", begins, done, done, tags=replace(RUN, job_id=job_id)))
     assert review(broker, "2026-09").after.wasted == Money.ZERO
 
