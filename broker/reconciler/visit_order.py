@@ -11,6 +11,7 @@ from typing import Any
 from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import QueueTurn
+from broker.core.market.offers import BOUGHT
 from broker.core.market.shares import MachineShare
 from broker.core.values.money import Money
 from broker.placement.queue.preemption import RunningJob
@@ -103,13 +104,15 @@ def waits_for_machine(view: JobView) -> bool:
 
 
 def running_jobs(views: Iterable[JobView], value_of_time: Money | None, now: datetime) -> Iterator[RunningJob]:
-    """The jobs that could give way to others: their commands run, and nobody works in them. ``value_of_time``: the
-    policies' default (USD per hour)."""
+    """The jobs that could give way: their commands run on owned or reserved machines, and nobody works in them.
+    ``value_of_time``: the policies' default (USD per hour)."""
     for view in views:
         attempt, job = view.latest, view.job
         if attempt is None or attempt.running_at is None or attempt.state is not AttemptState.RUNNING or job.session:
             continue
         placement = attempt.placement
+        if placement.offer.capacity_type not in BOUGHT:
+            continue
         lost = hour_of_running(job, placement, value_of_time).for_duration(lost_by_stop(view, now))
         stops = [other.stop_requested_at for other in view.attempts if other.gave_way and other.stop_requested_at]
         ran, gave_way = now - attempt.running_at, sum(now - at < _DAY for at in stops)
