@@ -145,8 +145,8 @@ class OrderException(PolicyPart):
 
 
 class Moves(PolicyPart):
-    """``overlap``: whether a job that moves may pay for both machines while the new one starts, instead of stopping
-    first; not if one of several files says false.
+    """``overlap``: whether a job with a deadline, known work and checkpoints that moves from on-demand to spot may pay
+    for both machines while the new one starts, instead of stopping first; not if one of several files says false.
     """
 
     overlap: StrictBool

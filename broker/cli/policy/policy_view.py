@@ -28,7 +28,7 @@ _ALLOWED = {
     "allow_reference_prices": "jobs may be launched at reference prices",
     "allow_stale_prices": "jobs may be launched at stale prices",
     "cpu_jobs_on_gpus": "CPU jobs may use GPU machines",
-    "overlap": "jobs that move may pay for both machines while the new one starts",
+    "overlap": "jobs with deadline, work and checkpoints may pay for on-demand until their spot machine is ready",
 }
 _TIMES = {
     "wait_for_paid": "jobs wait up to {} for paid capacity before they rent",
