@@ -55,6 +55,14 @@ def test_what_a_job_is_given_where_its_file_does_not_say(wanted: MachineRequest,
     assert share_of(machine(), wanted) == share
 
 
+def test_one_slice_of_a_kind_takes_its_part_of_the_card_and_not_all() -> None:
+    large, small = (replace(machine(gpus=1), accelerator=f"H100-{profile}") for profile in ("3g.40gb", "1g.10gb"))
+    shares = [share_of(offer, MachineRequest(accelerator=offer.accelerator, count=1)) for offer in (large, small)]
+    assert [(share.milli_cpus, share.mib) for share in shares] == [(24_000, 128 * GIB), (6_000, 32 * GIB)]
+    many = replace(small, count=70)
+    assert share_of(many, MachineRequest(accelerator="H100-1g.10gb", count=1)).milli_cpus == 685, "of ten cards"
+
+
 def test_gpus_on_a_small_machine_get_a_fraction_of_a_cpu() -> None:
     assert share_of(machine(cpus=4), MachineRequest(accelerator="H100", count=1)).milli_cpus == 375
 

@@ -3,7 +3,7 @@
 Defaults for what the job file does not say, on a machine with n GPUs of a kind:
 
     a job with g GPUs    g/n of three quarters of the CPUs (rounded down to whole CPUs, if at least one), g/n of half
-                         of the memory
+                         of the memory; slices at most their share of one card
     a job without GPUs   one CPU, and the same fraction of the memory; it may use all CPUs that are free when it starts
     a job that names the instance type and no accelerators: the whole machine
 
@@ -12,8 +12,10 @@ as large: its nodes run next to each other.
 """
 
 from dataclasses import replace
+from fractions import Fraction
 
 from broker.core.job.jobs import Job, MachineRequest
+from broker.core.market.accelerators import card_share
 from broker.core.market.offers import Offer
 from broker.core.market.shares import MachineShare
 from broker.core.values.money import Money
@@ -27,12 +29,13 @@ def share_of(offer: Offer, request: MachineRequest) -> MachineShare:
     total = offer.has
     takes_whole_machine = request.accelerator is None and request.instance_type is not None
     gpus = offer.count if takes_whole_machine else request.count if request.accelerator is not None else 0
+    part = gpus * min(Fraction(1, offer.count or 1), card_share(offer.accelerator)[1])
     if request.cpus is not None:
         cpus = round(request.cpus * _CPU)
     elif takes_whole_machine:
         cpus = total.milli_cpus
     elif gpus:
-        cpus = total.milli_cpus * 3 * gpus // (4 * offer.count)
+        cpus = int(total.milli_cpus * 3 * part / 4)
         cpus = cpus // _CPU * _CPU or cpus
     else:
         cpus = min(_CPU, total.milli_cpus)
@@ -41,7 +44,7 @@ def share_of(offer: Offer, request: MachineRequest) -> MachineShare:
     elif takes_whole_machine:
         mib = total.mib
     elif gpus:
-        mib = total.mib * gpus // (2 * offer.count)
+        mib = int(total.mib * part / 2)
     else:
         mib = total.mib * cpus // max(total.milli_cpus, 1)
     accelerators = ((offer.accelerator, gpus),) if gpus and offer.accelerator is not None else ()
