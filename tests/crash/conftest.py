@@ -35,7 +35,7 @@ MOVE = """
 echo "$GPUBROKER_ATTEMPT" >> "$MARKS"
 cd "$GPUBROKER_CHECKPOINT_DIR"
 last=$(ls | tail -n 1); last=${last#step-}
-n=$((10#${last:-0})); most=$((n + (GPUBROKER_ATTEMPT == 1 ? 600 : 2)))
+n=$((10#${last:-0})); most=$((n + (GPUBROKER_ATTEMPT == 1 ? 6000 : 2)))
 trap 'stop=1' TERM
 save() { echo "$n" > .new && mv .new "step-$(printf %06d "$n")"; }
 while [ "$n" -lt "$most" ]; do
