@@ -451,8 +451,10 @@ def happen(stage: Stage, wish: Wish, action: str) -> None:
 
 
 def at_most_one_may_write(stage: Stage) -> None:
-    """By the documents alone: no attempt whose lease says standby, or before one whose lease does not."""
-    numbers = [a.number for a in stage.view.attempts if not stage.mailbox.leases[a.key][-1].standby]
+    """By the documents alone: no attempt without a lease, whose lease says standby, or before one whose lease does
+    not."""
+    written = {a.number: stage.mailbox.leases.get(a.key) for a in stage.view.attempts}
+    numbers = [number for number, leases in written.items() if leases and not leases[-1].standby]
     last = stage.view.attempt(max(numbers))
     assert last is not None
     older = [a for a in stage.view.attempts if a.number < last.number]
