@@ -29,14 +29,15 @@ class EntryPoint(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Actor:
     """The person who acts. ``identity``: the person's name in events, decisions and policies. ``teams``: the person may
-    change the jobs of these teams as their owners may. ``address``: the network address that the request came from;
-    empty without one."""
+    change the jobs of these teams as their owners may. ``address``: the network address that the request came from, and
+    ``token``: the id of its API token or session; empty without one."""
 
     identity: str
     roles: frozenset[Role] = frozenset()
     origin: EntryPoint = EntryPoint.PYTHON
     teams: frozenset[str] = frozenset()
     address: str = ""
+    token: str = ""
 
     @property
     def audit_origin(self) -> str:

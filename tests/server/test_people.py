@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from broker.app.access import people, tokens
+from broker.core.access.api_tokens import id_of
 from broker.core.access.people import TokenScope
 from tests.actors import ROOT
 from tests.server.test_changing import lines
@@ -78,6 +79,10 @@ def test_an_administrator_makes_and_revokes_a_token_of_a_service_account(world: 
         assert (revoked.status_code, revoked.json()["revoked_by"]) == (200, "adam")
     assert send(world, "GET", "/me", "", token=made.json()["token"]).status_code == 401
     assert "gpb_" not in send(world, "GET", "/audit", "adam").text
+    used = {
+        line.token for _, line in people.audit_log(world.broker, by=ROOT, limit=20) if line.origin.startswith("api")
+    }
+    assert used == {id_of(world.usual("adam"))}, "each change names the token that made it"
 
 
 def test_a_member_makes_tokens_of_their_own_which_make_no_others(world: Company) -> None:

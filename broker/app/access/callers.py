@@ -18,15 +18,19 @@ class RoleMissing(NotAllowed):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who runs a use case, and on which broker. ``token``, ``request_id`` and
-    idempotency ``key``: of a request to the server; the id is that in the log and in every answer."""
+    """Who runs a use case, and on which broker. ``request_id`` and idempotency
+    ``key``: of a request to the server; the id is that in the log and in every answer."""
 
     broker: Broker
     access: Access
     actor: Actor
-    token: str = ""
     request_id: str = ""
     key: str = ""
+
+    @property
+    def token(self) -> str:
+        """The id of the token or session of a request to the server."""
+        return self.actor.token
 
     def require(self, permission: Permission, team: str | None) -> None:
         """Raises `RoleMissing` if the caller lacks the permission in the team (None: for things without a team)."""

@@ -86,7 +86,7 @@ def grantable_scopes(login: DeviceLogin, access: Access) -> frozenset[TokenScope
     return scopes - NOT_FOR_SERVICES if access.person.service else scopes
 
 
-def decide_login(broker: Broker, user_code: str, access: Access, *, grant: bool, by: Actor, origin: str) -> DeviceLogin:
+def decide_login(broker: Broker, user_code: str, access: Access, *, grant: bool, by: Actor) -> DeviceLogin:
     """Grant or refuse a login as the signed-in person ``by``, with the scopes of `grantable_scopes`. Raises
     `InvalidInput` if no login with that code waits, or if no scope would be granted."""
     with broker.store.access.writing() as tx:
@@ -99,7 +99,7 @@ def decide_login(broker: Broker, user_code: str, access: Access, *, grant: bool,
         decided_login = replace(login, person=by.identity, granted=grant, scopes=scopes if grant else login.scopes)
         tx.keep_device_login(decided_login)
         note = f"{login.client} at {login.address}: {'granted' if grant else 'refused'}"
-        tx.log(AuditRecord(broker.clock.now(), by.identity, origin, "logins.decide", by.identity, after=note))
+        tx.log(AuditRecord.by(by, broker.clock.now(), "logins.decide", by.identity, after=note))
     return decided_login
 
 

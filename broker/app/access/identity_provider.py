@@ -211,9 +211,7 @@ def link(broker: Broker, name: str, subject: str, *, by: Actor) -> Person:
         require_administrator(tx, by)
         person, now = get_person(tx, name), broker.clock.now()
         tx.link_identity(issuer, subject, person.name, now)
-        tx.log(
-            AuditRecord(now, by.identity, by.audit_origin, "people.link", person.name, after=f"{subject} at {issuer}")
-        )
+        tx.log(AuditRecord.by(by, now, "people.link", person.name, after=f"{subject} at {issuer}"))
     return person
 
 

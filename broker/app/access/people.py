@@ -241,9 +241,7 @@ def _check_last_administrator(tx: AccessWriter, before: Person, after: Person) -
 def _audit_record(broker: Broker, by: Actor, action: str, before: Person | None, after: Person) -> AuditRecord:
     before_text = before.in_words if before else ""
     after_text = f"{'service account, ' if after.service else ''}{after.in_words}"
-    return AuditRecord(
-        broker.clock.now(), by.identity, by.audit_origin, action, after.name, before=before_text, after=after_text
-    )
+    return AuditRecord.by(by, broker.clock.now(), action, after.name, before=before_text, after=after_text)
 
 
 def audit_log(

@@ -80,7 +80,7 @@ def _new_link(broker: Broker, tx: AccessWriter, name: str, made_by: str, lifetim
     link = SignInLink(digest_of(secret), name, made_by, now, now + lifetime * broker.clock.scale)
     tx.keep_link(link)
     note = f"a sign-in link until {link.ends_at:%Y-%m-%d %H:%M} UTC"
-    tx.log(AuditRecord(now, by.identity, by.audit_origin, "people.invite", name, after=note))
+    tx.log(AuditRecord.by(by, now, "people.invite", name, after=note))
     return NewLink(link, secret)
 
 

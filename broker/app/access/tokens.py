@@ -121,7 +121,7 @@ def issue_token(
     assert id is not None
     token = ApiToken(id, owner.name, label, frozenset(scopes), digest_of(text), now, by.identity, now + expires)
     tx.add_token(token)
-    tx.log(AuditRecord(now, by.identity, by.audit_origin, "tokens.create", token.id, after=token.in_words))
+    tx.log(AuditRecord.by(by, now, "tokens.create", token.id, after=token.in_words))
     return NewToken(token, text)
 
 
@@ -145,9 +145,7 @@ def revoke(broker: Broker, id: str, *, by: Actor, own: bool = False) -> ApiToken
         if token.revoked_at is not None:
             return token
         now = broker.clock.now()
-        tx.log(
-            AuditRecord(now, by.identity, by.audit_origin, "tokens.revoke", id, before=token.in_words, after="revoked")
-        )
+        tx.log(AuditRecord.by(by, now, "tokens.revoke", id, before=token.in_words, after="revoked"))
         return tx.revoke_token(token, by=by.identity, at=now)
 
 

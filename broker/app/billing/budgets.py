@@ -244,7 +244,7 @@ def request_effects(
             for _, share in line.held_by_job:
                 held[share.period] += share.held.micros
             for id, asked in requests.items():
-                burns = {hold.money: _asked_burn(hold, asked, line.at) for hold in line.holds if hold.job_id == id}
+                burns = {hold.money: _burn_of_request(hold, asked, line.at) for hold in line.holds if hold.job_id == id}
                 for share in budget_shares([line.spec], burns):
                     if share.period[0] not in spent:
                         spent[share.period[0]] = reader.spent(line.spec, *share.period)
@@ -252,7 +252,7 @@ def request_effects(
     return effects
 
 
-def _asked_burn(hold: OpenHold, asked: Mapping[MoneyKind, Money] | None, now: datetime) -> Burn:
+def _burn_of_request(hold: OpenHold, asked: Mapping[MoneyKind, Money] | None, now: datetime) -> Burn:
     burn = hold.burn.seen(now)
     return burn if asked is None else burn.last(min(asked.get(hold.money, Money.ZERO), burn.amount))
 

@@ -441,4 +441,4 @@ def _record_audit(
     broker: Broker, id: str, by: Actor, outcome: AuditOutcome, *, details: str, action: str = "outside.judge"
 ) -> None:
     with broker.store.access.writing() as tx:
-        tx.log(AuditRecord(broker.clock.now(), by.identity, by.audit_origin, action, id, outcome, after=details))
+        tx.log(AuditRecord.by(by, broker.clock.now(), action, id, outcome=outcome, after=details))

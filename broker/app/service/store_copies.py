@@ -29,7 +29,7 @@ def back_up_store(broker: Broker, file: Path, *, by: Actor) -> StoreCopy:
     store_id(broker.store)
     signing_key(broker.store)
     store_copy = broker.store.copy_to(file)
-    log(broker, AuditRecord(broker.clock.now(), by.identity, by.origin, "store.back_up", str(file)))
+    log(broker, AuditRecord.by(by, broker.clock.now(), "store.back_up", str(file)))
     return store_copy
 
 
@@ -46,7 +46,7 @@ def restore_store(broker: Broker, file: Path, *, by: Actor) -> RestoredStoreResu
         store_path = Path(broker.store.where)
         previous = broker.store.copy_to(store_path.with_name(f"{store_path.name}.before-{now:%Y%m%dT%H%M%S.%f}"))
         restored = broker.store.restore_from(file)
-        log(broker, AuditRecord(now, by.identity, by.origin, "store.restore", str(file), before=str(previous.path)))
+        log(broker, AuditRecord.by(by, now, "store.restore", str(file), before=str(previous.path)))
     return RestoredStoreResult(restored=restored, previous=previous)
 
 

@@ -111,6 +111,5 @@ def _changeable(by: Caller, name: str) -> Watch | None:
 
 
 def _log(by: Caller, action: str, name: str, before: Watch | None, after: str) -> None:
-    origin, sentence = by.actor.audit_origin, before.sentence if before else ""
-    record = AuditRecord(by.broker.clock.now(), by.actor.identity, origin, action, name, before=sentence, after=after)
-    people.log(by.broker, replace(record, token=by.token))
+    sentence, now = before.sentence if before else "", by.broker.clock.now()
+    people.log(by.broker, AuditRecord.by(by.actor, now, action, name, before=sentence, after=after))

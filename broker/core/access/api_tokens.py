@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
+from typing import Self
 
 from broker.core.access.people import TokenScope
+from broker.core.actors import Actor
 
 MAX_VALIDITY = timedelta(days=90)
 """The longest time for which a token may be valid."""
@@ -90,3 +92,12 @@ class AuditRecord:
     before: str = ""
     after: str = ""
     reason: str = ""
+
+    @classmethod
+    def by(
+        cls, actor: Actor, at: datetime, action: str, subject: str, *, before: str = "", after: str = "",
+        outcome: AuditOutcome = AuditOutcome.DONE,
+    ) -> Self:  # fmt: skip
+        """What an actor did, and by which entry point and token."""
+        origin, token = actor.audit_origin, actor.token
+        return cls(at, actor.identity, origin, action, subject, outcome, token, before, after)

@@ -72,8 +72,8 @@ def caller_of(request: Request) -> Caller:
 def _authenticate(broker: Broker, wrong_tokens: WrongTokens, request: Request) -> Caller:
     text = bearer_of(request)
     entrant = authenticate_token(wrong_tokens, request, text, lambda: authenticate(broker, text))
-    actor = replace(entrant.access.actor(EntryPoint.API), address=address_of(request))
-    return Caller(broker, entrant.access, actor, entrant.token.id, request.state.request_id)
+    actor = replace(entrant.access.actor(EntryPoint.API), address=address_of(request), token=entrant.token.id)
+    return Caller(broker, entrant.access, actor, request.state.request_id)
 
 
 def bearer_of(request: Request) -> str:

@@ -98,9 +98,7 @@ def decide_login(by: By, request: Request, form: Form) -> Response:
     if _waiting_login(by, request, code) is None:
         return _render_login(by, None, "No program is waiting with this code any more.", 404)
     try:
-        decided = device_logins.decide_login(
-            by.caller.broker, code, by.caller.access, grant=grant, by=actor, origin=actor.audit_origin
-        )
+        decided = device_logins.decide_login(by.caller.broker, code, by.caller.access, grant=grant, by=actor)
     except InvalidInput as error:
         return _render_login(by, None, f"{error.message.capitalize()}.", 409)
     return render_page("device_done.html", by, {"login": decided}, title="Program logged in" if grant else "Refused")

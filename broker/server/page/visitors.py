@@ -164,8 +164,8 @@ def _authenticate(broker: Broker, cookie: Cookie, request: Request) -> Visitor:
     entrant = sessions.resume(broker, id, used=not is_automatic) if id else None
     if entrant is None:
         raise SignInNeeded
-    actor = replace(entrant.access.actor(EntryPoint.PAGE), address=address_of(request))
-    caller = Caller(broker, entrant.access, actor, entrant.token.id, request.state.request_id)
+    actor = replace(entrant.access.actor(EntryPoint.PAGE), address=address_of(request), token=entrant.token.id)
+    caller = Caller(broker, entrant.access, actor, request.state.request_id)
     return Visitor(caller, id, request.url.path, renewal, sessions.is_recent(broker, entrant.token))
 
 

@@ -84,7 +84,7 @@ def test_a_login_granted_before_the_roles_changed_is_not_collected_after(broker:
         with broker.store.access.reading() as look:
             owner = people.get_person(look, name)
         access = Access(owner, frozenset(READ))
-        device_logins.decide_login(broker, codes.user_code, access, grant=True, by=Actor(name), origin="")
+        device_logins.decide_login(broker, codes.user_code, access, grant=True, by=Actor(name))
         return codes.device_code
 
     early, of_ann = granted("bob"), granted("ann")

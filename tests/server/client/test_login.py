@@ -35,7 +35,7 @@ def entering(service: TeamService, *, grant: bool = True) -> Callable[[float], N
         with broker.store._database.reading() as connection:
             code = connection.exec_driver_sql("SELECT user_code FROM device_login WHERE granted IS NULL").scalar()
         if code is not None:
-            device_logins.decide_login(broker, str(code), access, grant=grant, by=Actor("mia"), origin="page")
+            device_logins.decide_login(broker, str(code), access, grant=grant, by=Actor("mia"))
 
     return wait
 
