@@ -158,7 +158,7 @@ Positive: TypeAlias = Annotated[WholeNumber, Field(ge=1, le=10**9)]
 Ports = Annotated[
     OneOrMore[Annotated[WholeNumber, Field(ge=1, le=65_535)]],
     Field(max_length=16),
-    BeforeValidator(lambda value: [value] if isinstance(value, int) else value),
+    BeforeValidator(lambda value: [value] if isinstance(value, int | str) else value),
     WithJsonSchema({"anyOf": [_PORT, {"type": "array", "items": _PORT, "minItems": 1, "maxItems": 16}]}),
 ]
 Name = Annotated[str, _file_check(_name)]
