@@ -1,6 +1,6 @@
 """The people in the tests, the account under which tests run jobs, and their clock."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, ProcessAccount, Role
@@ -30,5 +30,7 @@ def with_clock(broker: Broker, clock: Clock) -> Broker:
 
 
 def mid_month() -> ManualClock:
-    """A clock at which what a job holds for a day belongs to one month, whenever the tests run."""
-    return ManualClock(datetime.now(UTC).replace(day=15, hour=6))
+    """A clock at which what a job holds for a day belongs to one month, whenever the tests run: never ahead of them, as
+    a request of today would have expired then."""
+    now = datetime.now(UTC)
+    return ManualClock((now if now.day > 15 else now - timedelta(days=20)).replace(day=15, hour=6))

@@ -18,7 +18,8 @@ from broker.store import Store
 from tests.contracts.sweeping import record_jobs
 
 NOW = BillingMonth.of(datetime.now(UTC))
-LAST = NOW.before if datetime.now(UTC) >= NOW.start + timedelta(days=3) else NOW.before.before
+OPEN = NOW if datetime.now(UTC) >= NOW.start + timedelta(days=3) else NOW.before
+LAST = OPEN.before
 OLD = LAST.before
 """A closed month, and the one after it, which is closed as well."""
 RAN_AT = OLD.start + timedelta(days=10)
@@ -76,11 +77,11 @@ def test_what_comes_late_is_in_the_month_now_open_with_its_origin(
     found = bill(gpubroker, tmp_path, rows)
     assert [item["difference"] for item in found["adjusted"]] == [difference]
     assert focus(gpubroker, tmp_path, OLD.name) == before, "a closed month stays closed"
-    now = focus(gpubroker, tmp_path, NOW.name).decode()
-    (correction,) = [row for row in csv.DictReader(now.splitlines()) if row["ChargeClass"] == "Correction"]
+    open_month = focus(gpubroker, tmp_path, OPEN.name).decode()
+    (correction,) = [row for row in csv.DictReader(open_month.splitlines()) if row["ChargeClass"] == "Correction"]
     assert float(correction["BilledCost"]) == float(difference)
     assert correction["ChargePeriodStart"].startswith(OLD.name)
-    assert correction["BillingPeriodStart"].startswith(NOW.name)
+    assert correction["BillingPeriodStart"].startswith(OPEN.name)
     frozen = gpubroker("report", "showback", "--month", OLD.name, "--frozen", "--json").json
     assert {name: frozen[name] for name in ("rows", "charged", "frozen_at")} == {
         name: closed[name] for name in ("rows", "charged", "frozen_at")
