@@ -157,8 +157,8 @@ def next_steps(
 
     Machines of earlier attempts that are not known to be gone are observed and removed along with the main step. They
     delay the job, so that it never runs twice. A lost machine delays it only for a limited time: if it reappears, the
-    newer attempt prevents it from writing. A standby takes over where else the job would be placed, and sooner: an
-    attempt whose agent reported its end need not be gone.
+    newer attempt prevents it from writing. A standby takes over instead of a new placement, and sooner: an attempt
+    whose agent reported its end need not be gone.
     """
     if view.deadline is not None and now > view.deadline and not view.deadline_missed and not view.state.final:
         return [MissDeadline()]

@@ -174,7 +174,8 @@ class Leases:
 
 
 def stop_lease(attempt: AttemptView, cause: Cause) -> LeaseGrant:
-    """Tells any machine of the attempt to stop. That of a standby goes on to stand by: it fences no other."""
+    """Tells any machine of the attempt to stop. The lease of a standby keeps `standby`, so that it fences no
+    other attempt."""
     return LeaseGrant(stop=cause, standby=attempt.standby_until is not None)
 
 

@@ -78,8 +78,8 @@ def start_preview(broker: Broker, files: Mapping[str, str], person: str) -> Runn
 
 
 def find_preview(broker: Broker, id: str, person: str) -> RunningPreview:
-    """The preview of this person. Raises `UnknownName`: it is over an hour old, of another process, or another
-    person's."""
+    """The preview of this person. Raises `UnknownName` if it is of another process or person, or no longer
+    kept."""
     with _lock:
         begun = _previews.get(id)
     if begun is None or (begun.broker, begun.person) != (broker, person):

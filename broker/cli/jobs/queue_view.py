@@ -131,7 +131,7 @@ def _room_text(waiting_job: WaitingJob) -> str:
         return f"asked to make room: {jobs}" if jobs else ""
     jobs = reasons.jobs_text(places.jobs, places.others)
     costs = f"{estimate(places.lost)} of work repeated, {estimate(places.worth)} for the wait"
-    return f"takes the place of {jobs}: {costs}" if places.pays else f"leaves {jobs} its place: {costs}"
+    return f"takes the place of {jobs}: {costs}" if places.pays else f"too costly to take the place of {jobs}: {costs}"
 
 
 def _location_and_type(waiting_job: WaitingJob) -> tuple[str, str]:

@@ -352,7 +352,7 @@ def _attempt_event(view: JobView, event: Event) -> JobView:
     if number == view.extended_after and _is_first_stop(before, body):
         changed = replace(changed, extended_after=None)  # a grant does not cancel a later stop
     if after.standby_until is not None and after.state.final and not view.state.final:
-        return replace(changed, waiting=None)  # for its launch
+        return replace(changed, waiting=None)  # the reason that its launch left
     if after is not changed.latest or view.state.final or after.state is before.state:
         return changed  # of another attempt than the one that carries the job, or without effect on the job's state
     return replace(changed, state=_job_state(view.state, after))

@@ -167,7 +167,7 @@ class JobView:
 
     @property
     def attempt_count(self) -> int:
-        """Number of all attempts; the number of the latest."""
+        """Number of all attempts, the one that stands by included."""
         return self.folded + len(self.attempts)
 
     @property

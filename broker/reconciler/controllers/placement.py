@@ -38,7 +38,7 @@ from broker.reconciler.pools import avoided_pools, may_stand_by, permanent_refus
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.store.store import Store, append_if, writing_if
 
-_LONGEST_BOOT = 2
+_STARTS_ALLOWED = 2
 """A standby that is not ready after this multiple of the expected start, or of the job's last one, is dropped."""
 
 
@@ -223,7 +223,7 @@ class PlacementController(Controller):
             return False
         began = latest.up_since if latest.queued_at is not None else None
         last_start = (latest.ready_at or latest.running_at) - (began or latest.requested_at)
-        until = now + _LONGEST_BOOT * max(plans.market.conditions.start_up, last_start)
+        until = now + _STARTS_ALLOWED * max(plans.market.conditions.start_up, last_start)
         plan = replace(plans.anyhow, placements=placements)
 
         def request(placement: Placement) -> ev.LaunchRequested:
